@@ -1,0 +1,51 @@
+# Every target sets up what it needs; nothing is assumed but python3 (3.11 or newer) and make.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+FLAGSHIP := rydberg-ising-critical-point
+# Tasks whose slow checks `make tasks` runs; CI passes the changed ones.
+TASKS ?= $(notdir $(patsubst %/,%,$(dir $(wildcard tasks/*/task.md))))
+
+.PHONY: help setup demo test check format tasks bench clean
+
+help:
+	@echo "make demo    play the flagship task with its oracle and print the grade"
+	@echo "make test    run the test suite"
+	@echo "make check   formatting, lint, types"
+	@echo "make tasks   slow checks of every task: oracle, noop, all cases (TASKS=... for some)"
+	@echo "make bench   measure what a tool call costs"
+
+setup: $(VENV)/.ready
+
+$(VENV)/.ready: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "expected Python 3.11 or newer as $(PYTHON); run make PYTHON=/path/to/python3.11"; exit 1; }
+	@$(PYTHON) -c 'import venv, ensurepip' || \
+	  { echo "expected the venv module; on Debian or Ubuntu: apt-get install python3-venv"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
+	@touch $@
+
+demo: setup
+	$(BIN)/fpenv run $(FLAGSHIP) --agent oracle --out runs
+
+test: setup
+	$(BIN)/python -m pytest
+
+check: setup
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: setup
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+tasks: setup
+	@set -e; for task in $(TASKS); do echo "== $$task"; $(BIN)/fpenv tasks check $$task $(CHECK_FLAGS); done
+
+bench: setup
+	$(BIN)/python -m benchmarks tool_call
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

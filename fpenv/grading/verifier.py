@@ -1,0 +1,334 @@
+"""The verifier: a task's hidden tests, run in a fresh sandbox over frozen deliverables. Its result is D.
+
+The sandbox holds the inputs as handed out, copies of the deliverables in /root, the verifier read-only in
+/verifier, and an empty /logs/verifier; nothing of the machine the agent worked in. Each test's outcome
+comes from a signed report (`report_plugin`), never from standard output.
+
+D = 1 when every expected test reported `passed` and the package's own reward, where it writes one, is 1.
+A skipped, xfailed, deselected or missing test has not passed. A run that is not conclusive (a test did not
+report; all passed, yet test.sh failed without a reward) is repeated once on the oracle's deliverables: if
+that control is conclusive, the deliverables were the cause and D = 0; if not, or without a control, the
+result is ungraded.
+
+Not covered: a verifier that imports deliverables into pytest's own process hands them the report's key;
+and a test.sh that starts pytest with `python -I`, or twice, reports nothing and is ungraded.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import re
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from importlib.resources import files as package_files
+from pathlib import Path
+from typing import Any, Literal, TypeGuard
+
+from fpenv.errors import SandboxError, SandboxGone, VerifierError
+from fpenv.grading.untrusted import Untrusted, parse_json, show
+from fpenv.records import TestOutcome, VerifierResult
+from fpenv.sandbox.sandbox import Backend, Collected, ExecResult, Limits, Sandbox, SandboxSpec
+from fpenv.store import check_name, read_files
+
+PLUGIN_FOLDER = "/opt/fpenv"
+LOGS = "/logs/verifier"
+REPORTS = "/logs/report"
+KEY_FD = 9
+MAX_REPORT_BYTES = 32 << 20
+MAX_TESTS = 10_000
+MESSAGE_LIMIT = 2000
+
+# The key goes in by stdin and on by a pipe that only the plugin drains: no environment or file holds it.
+LAUNCHER = (
+    f'IFS= read -r key && exec {KEY_FD}< <(printf %s "$key") || exit 97; unset key; '
+    "exec /bin/bash /verifier/test.sh < /dev/null"
+)
+# Only the verifier's own configuration counts, wherever test.sh changes directory to.
+PYTEST_OPTIONS = "-c /dev/null --rootdir=/verifier --confcutdir=/verifier -p no:cacheprovider"
+ENVIRONMENT = {
+    "HOME": "/tmp",
+    "PYTEST_ADDOPTS": PYTEST_OPTIONS,
+    "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+    "PYTEST_PLUGINS": "report_plugin",
+    "PYTHONDONTWRITEBYTECODE": "1",
+    "PYTHONHASHSEED": "0",
+    "PYTHONNOUSERSITE": "1",
+    "PYTHONPATH": f"{PLUGIN_FOLDER}:/verifier",
+    "PYTHONSAFEPATH": "1",
+    "FPENV_REPORT_KEY_FD": str(KEY_FD),
+}
+
+
+@dataclass(frozen=True)
+class VerifierJob:
+    """All that a verification depends on: the same job twice gives the same result, byte for byte.
+
+    folder: the package's verifier, on the host. references: become /verifier/references.json, if given.
+    expected: ids of the hidden tests relative to /verifier; None takes what the control reports, or else
+        what pytest collects in a sandbox without deliverables.
+    control: the oracle's deliverables. timeout_s: for one run of test.sh.
+    """
+
+    folder: Path
+    inputs: Mapping[str, bytes]
+    deliverables: Mapping[str, bytes]
+    references: Mapping[str, Any] | None = None
+    expected: tuple[str, ...] | None = None
+    control: Mapping[str, bytes] | None = None
+    runtime: Path | None = None
+    limits: Limits = field(default_factory=Limits)
+    timeout_s: float = 300.0
+
+
+@dataclass(frozen=True)
+class Report:
+    """What the plugin wrote. `ended` says that the session came to its own end and every line was authentic."""
+
+    collected: tuple[str, ...] = ()
+    outcomes: tuple[TestOutcome, ...] = ()
+    uncollected: tuple[tuple[str, str], ...] = ()
+    ended: bool = False
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of test.sh. `reward` is None where the package wrote none; `trouble` says what was wrong with it."""
+
+    report: Report
+    reward: float | None = None
+    trouble: str = ""
+    clean_exit: bool = False
+    ending: str = ""
+
+
+def run_verifier(job: VerifierJob, backend: Backend) -> VerifierResult:
+    """Grade the deliverables by the hidden tests.
+
+    What breaks on our side (no sandbox, a lost one) is an ungraded result whose reason says so. Raises
+    VerifierError when the verifier's folder has no test.sh.
+    """
+    if not (job.folder / "test.sh").is_file():
+        raise VerifierError(f"{job.folder}: expected a verifier with test.sh, found none")
+    try:
+        return _verify(job, backend)
+    except SandboxError as error:
+        return _ungraded(job.expected or (), None, f"infrastructure: the verifier's sandbox failed: {error}")
+
+
+def collect_tests(job: VerifierJob, backend: Backend) -> tuple[str, ...]:
+    """Ids of the tests that pytest collects without deliverables, in order. Raises SandboxError."""
+    bare = replace(job, deliverables={})
+    return _run(bare, backend, extra_options=" --collect-only").report.collected
+
+
+def parse_report(data: bytes, key: bytes) -> Report:
+    """Read a signed report up to its first line that is not authentic or not as agreed."""
+    report = Report()
+    lines = data[:MAX_REPORT_BYTES].split(b"\n")
+    for number, line in enumerate(lines[:-1]):
+        signature, _, body = line.partition(b" ")
+        expected = hmac.new(key, body, hashlib.sha256).hexdigest().encode()
+        if report.ended or not hmac.compare_digest(signature, expected):
+            return replace(report, ended=False)
+        try:
+            report = _add(report, parse_json(body), number)
+        except (Untrusted, ValueError) as error:
+            return replace(report, ended=False, uncollected=(*report.uncollected, ("report", str(error))))
+    return report if lines[-1] == b"" else replace(report, ended=False)
+
+
+def parse_reward(files: Mapping[str, bytes]) -> tuple[float | None, str]:
+    """The package's reward and what is wrong with it: json wins, and both must agree to 1e-9 if both exist."""
+    found: dict[str, float] = {}
+    for name, parse in (("reward.json", _json_reward), ("reward.txt", _text_reward)):
+        if name in files:
+            try:
+                found[name] = parse(files[name])
+            except Untrusted as error:
+                return None, f"{name}: {error}"
+    values = list(found.values())
+    if len(values) == 2 and abs(values[0] - values[1]) > 1e-9:
+        return None, f"reward.json says {values[0]:g} and reward.txt {values[1]:g}: expected them to agree"
+    return (values[0], "") if values else (None, "")
+
+
+def _verify(job: VerifierJob, backend: Backend) -> VerifierResult:
+    control = None
+    expected = job.expected
+    if expected is None and job.control is not None:
+        control = _run(replace(job, deliverables=job.control), backend)
+        expected = control.report.collected
+    elif expected is None:
+        expected = collect_tests(job, backend)
+    if not expected:
+        return _ungraded((), control, "the verifier: expected at least one hidden test, none was reported")
+    run = _run(job, backend)
+    doubt = _doubt(run, expected)
+    if not doubt:
+        return _graded(run, expected)
+    if job.control is None:
+        return _ungraded(expected, run, f"the verifier: {doubt}, and there is no control to tell why")
+    control = control or _run(replace(job, deliverables=job.control), backend)
+    control_doubt = _doubt(control, expected)
+    if control_doubt:
+        return _ungraded(expected, control, f"the verifier: {doubt}; so too on the oracle's deliverables: {control_doubt}")
+    tests = _tests(run.report, expected)
+    reason = f"the deliverables kept the verifier from its end ({doubt}); on the oracle's it ends"
+    return VerifierResult(status="graded", passed=False, tests=tests, reason=reason)
+
+
+def _run(job: VerifierJob, backend: Backend, extra_options: str = "") -> Run:
+    key = secrets.token_hex(32)
+    report = f"{REPORTS}/{secrets.token_hex(16)}"
+    env = {**ENVIRONMENT, "FPENV_REPORT": report}
+    env["PYTEST_ADDOPTS"] += extra_options
+    with backend.start(_spec(job)) as sandbox:
+        ending, clean = _execute(sandbox, job, key, env)
+        names = (f"{LOGS}/reward.json", f"{LOGS}/reward.txt")
+        found = _collect(sandbox, (report, *names))
+    reward, trouble = parse_reward({Path(name).name: found[name] for name in names if name in found})
+    return Run(parse_report(found.get(report, b""), key.encode()), reward, trouble, clean, ending)
+
+
+def _spec(job: VerifierJob) -> SandboxSpec:
+    verifier = read_files(job.folder)
+    if job.references is not None:
+        verifier["references.json"] = json.dumps(dict(job.references), sort_keys=True, indent=1).encode()
+    plugin = package_files("fpenv.grading").joinpath("report_plugin.py").read_bytes()
+    handed = {**job.inputs, **job.deliverables}
+    return SandboxSpec(
+        runtime=job.runtime,
+        files={f"{folder}/.keep": b"" for folder in (LOGS, REPORTS)}
+        | {f"/root/{check_name(name)}": content for name, content in handed.items()},
+        read_only={"/verifier": verifier, PLUGIN_FOLDER: {"report_plugin.py": plugin}},
+        limits=job.limits,
+    )
+
+
+def _execute(sandbox: Sandbox, job: VerifierJob, key: str, env: Mapping[str, str]) -> tuple[str, bool]:
+    """Run test.sh; return how it ended, in words, and whether it exited with 0."""
+    command = ["/bin/bash", "-c", LAUNCHER]
+    try:
+        result = sandbox.exec(command, timeout_s=job.timeout_s, cwd="/", env=env, stdin=f"{key}\n".encode())
+    except SandboxGone as gone:
+        if not gone.by_agent:
+            raise
+        return "its sandbox was ended from inside", False
+    return _ending(result, job.timeout_s), result.exit_code == 0 and not result.timed_out
+
+
+def _ending(result: ExecResult, timeout_s: float) -> str:
+    how = f"it ran past {timeout_s:g} s" if result.timed_out else f"test.sh exited with {result.exit_code}"
+    said = show((result.stdout[-1000:] + b"\n" + result.stderr[-1000:]).decode("utf-8", "replace").strip(), 1500)
+    return f"{how}, last saying: {said}" if said else how
+
+
+def _collect(sandbox: Sandbox, paths: tuple[str, ...]) -> Mapping[str, bytes]:
+    try:
+        collected: Collected = sandbox.collect(paths, max_bytes=MAX_REPORT_BYTES)
+    except SandboxGone as gone:
+        if not gone.by_agent:
+            raise
+        return {}
+    return collected.files
+
+
+def _doubt(run: Run, expected: tuple[str, ...]) -> str:
+    """Why the run decides nothing, or an empty text when it is conclusive."""
+    reported = {test.test_id for test in run.report.outcomes}
+    missing = [name for name in expected if name not in reported]
+    if missing:
+        return f"{len(missing)} of {len(expected)} expected tests did not report, the first is {missing[0]}"
+    if not run.report.ended:
+        return "the test session did not come to its own end"
+    if not all(test.outcome == "passed" for test in _tests(run.report, expected)):
+        return ""  # one failed test decides, whatever test.sh makes of it
+    if run.trouble:
+        return run.trouble
+    if run.reward is None and not run.clean_exit:
+        return "every test passed, but test.sh failed and wrote no reward"
+    return ""
+
+
+def _graded(run: Run, expected: tuple[str, ...]) -> VerifierResult:
+    tests = _tests(run.report, expected)
+    passed = all(test.outcome == "passed" for test in tests)
+    agrees = run.reward is None or abs(run.reward - 1) <= 1e-9
+    reason = ""
+    if passed and not agrees:
+        reason = f"every test passed, but test.sh's own reward is {run.reward:g}, not 1"
+    elif not passed and run.reward is not None and agrees:
+        reason = "test.sh's own reward is 1 although a test did not pass: the tests count"
+    return VerifierResult(status="graded", passed=passed and agrees, tests=tests, reason=reason)
+
+
+def _tests(report: Report, expected: tuple[str, ...]) -> tuple[TestOutcome, ...]:
+    """The expected tests in their order; then those that nobody expected and that did not pass."""
+    found = {test.test_id: test for test in report.outcomes}
+    why = "; ".join(f"{name}: {message}" for name, message in report.uncollected)
+    message = show(f"did not report: {why}" if why else "did not report", MESSAGE_LIMIT)
+    known = [found.get(name) or TestOutcome(test_id=name, outcome="missing", message=message) for name in expected]
+    extra = [t for t in report.outcomes if t.test_id not in set(expected) and t.outcome != "passed"]
+    return (*known, *extra)
+
+
+def _ungraded(expected: tuple[str, ...], run: Run | None, reason: str) -> VerifierResult:
+    tests = _tests(run.report if run else Report(), expected)
+    if run and run.ending:
+        reason = f"{reason} ({run.ending})"
+    return VerifierResult(status="ungraded", passed=False, tests=tests, reason=reason)
+
+
+def _add(report: Report, line: Any, number: int) -> Report:
+    if not isinstance(line, dict) or line.get("n") != number:
+        raise Untrusted(f"expected line {number} of the report, got another")
+    match line:
+        case {"kind": "collected", "ids": list(ids)} if len(ids) <= MAX_TESTS and all(map(_is_id, ids)):
+            return replace(report, collected=tuple(ids))
+        case {"kind": "uncollected", "id": str(name), "message": str(message)}:
+            return replace(report, uncollected=(*report.uncollected, (show(name, 200), show(message, 500))))
+        case {"kind": "test", "id": name, "outcome": outcome, "message": str(message)} if (
+            _is_id(name) and _is_outcome(outcome) and len(report.outcomes) < MAX_TESTS
+        ):
+            test = TestOutcome(test_id=name, outcome=outcome, message=show(message, MESSAGE_LIMIT))
+            return replace(report, outcomes=_with(report.outcomes, test))
+        case {"kind": "end", "exitstatus": int()}:
+            return replace(report, ended=True)
+    raise Untrusted(f"expected a line of the report, got {show(repr(line), 200)}")
+
+
+def _with(outcomes: tuple[TestOutcome, ...], test: TestOutcome) -> tuple[TestOutcome, ...]:
+    """Add an outcome; of two for one test the one that did not pass stays."""
+    before = next((known for known in outcomes if known.test_id == test.test_id), None)
+    if before is None:
+        return (*outcomes, test)
+    worse = test if before.outcome == "passed" else before
+    return tuple(worse if known.test_id == test.test_id else known for known in outcomes)
+
+
+def _is_id(value: object) -> TypeGuard[str]:
+    return isinstance(value, str) and 0 < len(value) <= 1000 and value.isprintable()
+
+
+def _is_outcome(value: object) -> TypeGuard[Literal["passed", "failed", "error", "skipped"]]:
+    return value in ("passed", "failed", "error", "skipped")
+
+
+def _json_reward(data: bytes) -> float:
+    raw = parse_json(data, max_bytes=1 << 16)
+    value = raw.get("reward") if isinstance(raw, dict) else raw
+    if isinstance(raw, dict) and "reward" not in raw and len(raw) == 1:
+        (value,) = raw.values()
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise Untrusted(f'expected a number, or an object with the number "reward", got {show(repr(raw), 100)}')
+    return float(value)
+
+
+def _text_reward(data: bytes) -> float:
+    text = data[:100].decode("ascii", "replace").strip()
+    if not re.fullmatch(r"[+-]?[0-9]{1,20}(\.[0-9]{1,20})?([eE][+-]?[0-9]{1,2})?", text):
+        raise Untrusted(f"expected one number, got {show(text, 60)!r}")
+    return float(text)
