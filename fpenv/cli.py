@@ -43,9 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="fpenv", description="FrontierPhysics tasks as sandboxed, graded episodes"
-    )
+    parser = argparse.ArgumentParser(prog="fpenv", description="FrontierPhysics tasks as sandboxed, graded episodes")
     parser.add_argument("--version", action="version", version=f"fpenv {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
@@ -55,21 +53,15 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--instance", default="canonical", help="canonical (the default), or a seed")
     run.add_argument("--sandbox", default="local", help="local (the default)")
     run.add_argument("--max-steps", type=int, default=500)
-    run.add_argument(
-        "--time-limit", type=float, default=None, metavar="SECONDS", help="default: the task's own"
-    )
+    run.add_argument("--time-limit", type=float, default=None, metavar="SECONDS", help="default: the task's own")
     run.add_argument("--out", type=Path, default=Path("runs"), help="where run folders go (default: runs)")
     run.add_argument("--json", action="store_true", help="print the grade as JSON; progress goes to stderr")
     run.set_defaults(do=_run)
 
     grade = commands.add_parser("grade", help="grade a folder of deliverables, or a run folder, again")
     grade.add_argument("folder", type=Path)
-    grade.add_argument(
-        "--task", default=None, help="for a plain folder of deliverables: which task it answers"
-    )
-    grade.add_argument(
-        "--instance", default=None, help="for a plain folder: canonical (the default), or a seed"
-    )
+    grade.add_argument("--task", default=None, help="for a plain folder of deliverables: which task it answers")
+    grade.add_argument("--instance", default=None, help="for a plain folder: canonical (the default), or a seed")
     grade.add_argument("--json", action="store_true")
     grade.set_defaults(do=_grade)
 
@@ -86,9 +78,7 @@ def _parser() -> argparse.ArgumentParser:
         command.set_defaults(do=do)
         if verb == "check":
             command.add_argument("--instances", default="", help="further oracle instances, such as 1,2,3")
-            command.add_argument(
-                "--record", action="store_true", help="write expected.json from the oracle's run"
-            )
+            command.add_argument("--record", action="store_true", help="write expected.json from the oracle's run")
 
     doctor = commands.add_parser("doctor", help="what this machine can and cannot do, and how to fix it")
     doctor.set_defaults(do=_doctor)
@@ -98,11 +88,13 @@ def _parser() -> argparse.ArgumentParser:
 def _run(arguments: argparse.Namespace) -> int:
     from fpenv.agents.agent import play
     from fpenv.env import FrontierPhysicsEnv
+    from fpenv.instance import make_instance
     from fpenv.report.grade import grade_as_json, show_grade
     from fpenv.report.progress import Progress
 
     task = find_task(arguments.task)
     agent = _agent(arguments.agent, task)
+    make_instance(task, arguments.instance)  # a wrong one is an error before anything is built or played
     progress = Progress(Console(stderr=arguments.json, highlight=False))
     env = FrontierPhysicsEnv(
         arguments.task,
@@ -129,7 +121,7 @@ def _run(arguments: argparse.Namespace) -> int:
         console = Console(highlight=False)
         show_grade(console, grade, task.rubric)
         for name, path in paths.items():
-            console.print(Text(f"{name + ':':<13}{path}"), soft_wrap=True)
+            console.print(Text(f"{name + ':':<14}{path}"), soft_wrap=True)
     return OK if grade.status == "graded" else UNGRADED
 
 
@@ -229,11 +221,7 @@ def _doctor(arguments: argparse.Namespace) -> int:
     bad = 0
     console = Console(highlight=False)
     for finding in examine():
-        mark = (
-            Text("ok  ", style="green")
-            if finding.ok
-            else Text("no  ", style="red" if finding.needed else "yellow")
-        )
+        mark = Text("ok  ", style="green") if finding.ok else Text("no  ", style="red" if finding.needed else "yellow")
         console.print(mark + Text(f"{finding.name}: {finding.found}"), soft_wrap=True)
         if not finding.ok:
             console.print(Text(f"      to fix: {finding.fix}"), soft_wrap=True)

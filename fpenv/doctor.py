@@ -39,9 +39,7 @@ def examine() -> Iterator[Finding]:
     )
     yield Finding("system", sys.platform == "linux", platform.platform(), "the local sandbox needs Linux")
     for name, ok, fix in check_isolation():
-        yield Finding(
-            name, ok, "available" if ok else "not available", fix, needed=not name.endswith("(optional)")
-        )
+        yield Finding(name, ok, "available" if ok else "not available", fix, needed=not name.endswith("(optional)"))
     yield _cache()
     for name in list_tasks():
         task = find_task(name)
@@ -63,13 +61,9 @@ def _cache() -> Finding:
         root.mkdir(parents=True, exist_ok=True)
         free = shutil.disk_usage(root).free / 1e9
     except OSError as error:
-        return Finding(
-            "cache", False, f"{root}: {error.strerror}", "set FPENV_CACHE to a folder that you can write to"
-        )
+        return Finding("cache", False, f"{root}: {error.strerror}", "set FPENV_CACHE to a folder that you can write to")
     ok = os.access(root, os.W_OK) and free > 1
-    return Finding(
-        "cache", ok, f"{root}, {free:.1f} GB free", "set FPENV_CACHE to a writable folder with 1 GB free"
-    )
+    return Finding("cache", ok, f"{root}, {free:.1f} GB free", "set FPENV_CACHE to a writable folder with 1 GB free")
 
 
 def _sandbox() -> Finding:

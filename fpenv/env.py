@@ -50,7 +50,7 @@ class FrontierPhysicsEnv(gymnasium.Env[Observation, dict[str, Any]]):
         on_output: called with a command's output while it runs.
     """
 
-    metadata = {"render_modes": ["ansi"]}  # noqa: RUF012 - Gymnasium's own class attribute
+    metadata = {"render_modes": ["ansi"], "render_fps": 1}  # noqa: RUF012 - Gymnasium's own class attribute
 
     def __init__(
         self,
@@ -96,9 +96,7 @@ class FrontierPhysicsEnv(gymnasium.Env[Observation, dict[str, Any]]):
         instance = make_instance(self.task, chosen.pop("instance", seed))
         oracle = chosen.pop("oracle", False)
         if chosen:
-            raise ConfigError(
-                f"reset options: expected 'instance' and 'oracle', got {sorted(map(str, chosen))}"
-            )
+            raise ConfigError(f"reset options: expected 'instance' and 'oracle', got {sorted(map(str, chosen))}")
         self.close()
         self.grade, self.recording = None, None
         runtime = provide(self.task.requirements).path

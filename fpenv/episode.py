@@ -77,9 +77,7 @@ class Episode:
             services=SERVICES,
             limits=instance.task.limits,
         )
-        self._room = Room(
-            backend.start(spec, self._serve), bench, library, self._seconds_left, config.on_output
-        )
+        self._room = Room(backend.start(spec, self._serve), bench, library, self._seconds_left, config.on_output)
         self._started = config.clock()
 
     @property
@@ -103,11 +101,7 @@ class Episode:
         calls, searches = len(self._room.bench.log), len(self._room.library.log)
         parsed = normalise(action)
         tool, arguments = ("", "") if isinstance(parsed, str) else parsed
-        result = (
-            ToolResult(output=parsed, failed=True, data={"refused": True})
-            if isinstance(parsed, str)
-            else None
-        )
+        result = ToolResult(output=parsed, failed=True, data={"refused": True}) if isinstance(parsed, str) else None
         result = result or self._use(tool, arguments)
         step = Step(
             step_id=len(self.steps) + 1,
@@ -115,9 +109,7 @@ class Episode:
             tool=tool,
             arguments=arguments,
             result=result,
-            budget=self.budget().model_copy(
-                update={"steps_left": self._config.max_steps - len(self.steps) - 1}
-            ),
+            budget=self.budget().model_copy(update={"steps_left": self._config.max_steps - len(self.steps) - 1}),
             instrument_calls=self._room.bench.log[calls:],
             searches=self._room.library.log[searches:],
             started_s=started,
@@ -169,9 +161,7 @@ class Episode:
         by_agent = isinstance(error, SandboxGone) and error.by_agent
         self.stop = "sandbox_ended" if by_agent else "infrastructure"
         self._broken = error
-        return ToolResult(
-            output=f"the sandbox has ended: {error}" if by_agent else "the episode broke", failed=True
-        )
+        return ToolResult(output=f"the sandbox has ended: {error}" if by_agent else "the episode broke", failed=True)
 
     def _reached(self, result: ToolResult) -> Stop | None:
         if result.data.get("submitted") is True:

@@ -68,9 +68,7 @@ def make_instance(task: Task, seed: int | str | None = None) -> Instance:
     module = task.module("instance.py")
     if module is None:
         if name != CANONICAL:
-            raise ConfigError(
-                f"task {task.name} has no instance.py: expected instance 'canonical', got {name}"
-            )
+            raise ConfigError(f"task {task.name} has no instance.py: expected instance 'canonical', got {name}")
         return Instance(task, name, InstanceParts(inputs={}))
     rng = None if name == CANONICAL else np.random.default_rng(_seed(task.name, name, "instance"))
     try:

@@ -33,9 +33,7 @@ class UnicodeText(spaces.Text):
     def sample(self, mask: Any = None, probability: Any = None) -> str:
         """A short ASCII text: what a random agent would type, not a megabyte of it."""
         if mask is not None or probability is not None:
-            return (
-                super().sample(mask=mask) if probability is None else super().sample(probability=probability)
-            )
+            return super().sample(mask=mask) if probability is None else super().sample(probability=probability)
         length = int(self.np_random.integers(0, min(self.max_length, 64) + 1))
         return "".join(_ASCII[i] for i in self.np_random.integers(0, len(_ASCII), size=length))
 

@@ -55,6 +55,7 @@ class RunInfo(Record):
     instance: str
     agent: str
     stop: str
+    oracle: bool = False
     versions: dict[str, str] = Field(default_factory=dict)
 
 
@@ -75,9 +76,7 @@ class TrajectoryWriter:
         try:
             self._file: BinaryIO = path.open("xb", buffering=0)
         except FileExistsError as error:
-            raise ConfigError(
-                f"{path}: expected no trajectory here, found one; choose another folder"
-            ) from error
+            raise ConfigError(f"{path}: expected no trajectory here, found one; choose another folder") from error
         self._file.write(_frame(header))
 
     def append(self, step: Step) -> None:
@@ -122,7 +121,7 @@ def parse_trajectory(data: bytes, where: str = "trajectory") -> Trajectory:
 
 def export_jsonl(steps: Iterable[Step], path: Path) -> None:
     """Write one JSON object a step. Bytes become {"base64": ...}; NaN and infinities become strings."""
-    lines = (json.dumps(_jsonable(_plain(step)), allow_nan=False, sort_keys=True) for step in steps)
+    lines = (json.dumps(jsonable(step), allow_nan=False, sort_keys=True) for step in steps)
     _write_whole(path, "".join(line + "\n" for line in lines).encode())
 
 
@@ -195,8 +194,12 @@ def check_name(name: str) -> str:
 
 def canonical_json(record: Record) -> bytes:
     """The one way a record is written: sorted keys, indented, ASCII, a final newline."""
-    data = _jsonable(_plain(record))
-    return (json.dumps(data, sort_keys=True, indent=1, allow_nan=False) + "\n").encode()
+    return (json.dumps(jsonable(record), sort_keys=True, indent=1, allow_nan=False) + "\n").encode()
+
+
+def jsonable(value: Any) -> Any:
+    """Records and plain data as JSON has them: bytes become {"base64": ...}, NaN and infinities strings."""
+    return _jsonable(_plain(value))
 
 
 def _frame(payload: object) -> bytes:
@@ -233,10 +236,8 @@ def _may_be_header(data: bytes) -> bool:
     """Whether bytes too short for a header frame still look like the beginning of one."""
     body = data[FRAME.size :]
     start = msgpack.packb({"magic": MAGIC})[1:]
-    return (
-        len(data) < FRAME.size + FRAME.unpack_from(data)[0]
-        and body[1 : 1 + len(start)] == start[: len(body[1:])]
-    )
+    whole: int = FRAME.size + FRAME.unpack_from(data)[0]
+    return len(data) < whole and body[1 : 1 + len(start)] == start[: len(body[1:])]
 
 
 def _header(payload: Any, where: str) -> Header:
@@ -257,11 +258,7 @@ def _plain(value: Any, depth: int = 0) -> Any:
     beyond 64 bits an extension type, keys text; what is nested more than 64 deep becomes text.
     Raises ConfigError for a type with no meaning on disk.
     """
-    if (
-        value is None
-        or (isinstance(value, str | bytes | bool)
-        and type(value) in (str, bytes, bool, type(None)))
-    ):
+    if value is None or (isinstance(value, str | bytes | bool) and type(value) in (str, bytes, bool, type(None))):
         return value
     if type(value) is int:
         small = -(1 << 63) <= value < (1 << 64)
@@ -279,20 +276,20 @@ def _plain(value: Any, depth: int = 0) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(item, depth + 1) for item in value]
     if isinstance(value, set | frozenset):
-        return [
-            _plain(item, depth + 1)
-            for item in sorted(value, key=lambda item: (type(item).__name__, repr(item)))
-        ]
+        return [_plain(item, depth + 1) for item in sorted(value, key=lambda item: (type(item).__name__, repr(item)))]
     return _from_other(value, depth)
 
 
 def _from_other(value: Any, depth: int) -> Any:
     """Subclasses of plain types, and NumPy's scalars and arrays."""
-    for kind in (bool, int, float, str, bytes):
-        if isinstance(value, kind):
-            return _plain(kind(value), depth)
-    if isinstance(value, bytearray | memoryview):
+    if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value)
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, int):
+        return _plain(int(value), depth)
+    if isinstance(value, float):
+        return float(value)
     if type(value).__module__.partition(".")[0] == "numpy" and hasattr(value, "tolist"):
         native = value.tolist()
         if type(native) is not type(value):
@@ -305,9 +302,7 @@ def _decimal(value: int) -> bytes:
     try:
         return str(value).encode()
     except ValueError:  # beyond Python's limit on digits
-        raise ConfigError(
-            f"expected an integer of at most 4300 digits, got {value.bit_length()} bits"
-        ) from None
+        raise ConfigError(f"expected an integer of at most 4300 digits, got {value.bit_length()} bits") from None
 
 
 def _jsonable(value: Any) -> Any:

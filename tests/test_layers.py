@@ -57,9 +57,7 @@ def test_every_module_has_a_layer() -> None:
 def test_importing_fpenv_is_light() -> None:
     code = "import sys, fpenv; print(*sorted({m.split('.')[0] for m in sys.modules}))"
     loaded = set(
-        subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, check=True
-        ).stdout.split()
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     )
     assert not loaded & {
         "ray",

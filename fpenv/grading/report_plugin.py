@@ -8,10 +8,17 @@ key in memory; a verifier that runs deliverables as code must give them a proces
 Each line is `HMAC-SHA256(key, body) body`, body being JSON with a running number. The last says `end`.
 """
 
+from __future__ import annotations
+
+import contextlib
 import hashlib
 import hmac
 import json
 import os
+from collections.abc import Callable
+from typing import Any
+
+import pytest
 
 PATH_VARIABLE = "FPENV_REPORT"
 KEY_VARIABLE = "FPENV_REPORT_KEY_FD"
@@ -19,7 +26,7 @@ MESSAGE_LIMIT = 8000
 RANK = {"passed": 0, "skipped": 1, "failed": 2, "error": 3}
 
 
-def _receive():
+def _receive() -> Callable[..., None] | None:
     path, number = os.environ.pop(PATH_VARIABLE, ""), os.environ.pop(KEY_VARIABLE, "")
     try:
         with open(int(number), "rb") as pipe:
@@ -31,7 +38,7 @@ def _receive():
         return None
     written = [0]
 
-    def write(kind, **fields):
+    def write(kind: str, **fields: Any) -> None:
         body = json.dumps({"n": written[0], "kind": kind, **fields}, sort_keys=True).encode()
         written[0] += 1
         rest = hmac.new(key, body, hashlib.sha256).hexdigest().encode() + b" " + body + b"\n"
@@ -44,15 +51,15 @@ def _receive():
 _write = _receive()
 
 
-def _outcome(report):
+def _outcome(report: Any) -> str:
     if hasattr(report, "wasxfail"):
         return "skipped"
     if report.outcome == "failed":
         return "failed" if report.when == "call" else "error"
-    return report.outcome
+    return str(report.outcome)
 
 
-def _message(report):
+def _message(report: Any) -> str:
     longrepr = report.longrepr
     if longrepr is None:
         return str(getattr(report, "wasxfail", "") or "")
@@ -65,45 +72,45 @@ def _message(report):
 class Reporter:
     """Collects setup, call and teardown of each test, and writes the worst of them."""
 
-    def __init__(self, write):
+    def __init__(self, write: Callable[..., None]) -> None:
         self.write = write
-        self.worst = {}
+        self.worst: dict[str, tuple[str, str]] = {}
 
-    def pytest_collection_finish(self, session):
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
         self.write("collected", ids=[item.nodeid for item in session.items])
 
-    def pytest_collectreport(self, report):
+    def pytest_collectreport(self, report: Any) -> None:
         if report.failed:
             self.write("uncollected", id=report.nodeid, message=_message(report)[:MESSAGE_LIMIT])
 
-    def pytest_runtest_logreport(self, report):
+    def pytest_runtest_logreport(self, report: Any) -> None:
         outcome = _outcome(report)
         before = self.worst.get(report.nodeid)
         if before is None or RANK[outcome] > RANK[before[0]]:
             text = "" if outcome == "passed" else _message(report)[:MESSAGE_LIMIT]
             self.worst[report.nodeid] = (outcome, text)
 
-    def pytest_runtest_logfinish(self, nodeid):
+    def pytest_runtest_logfinish(self, nodeid: str) -> None:
         outcome, message = self.worst.pop(nodeid, ("error", "no outcome"))
         self.write("test", id=nodeid, outcome=outcome, message=message)
 
-    def pytest_sessionfinish(self, exitstatus):
+    def pytest_sessionfinish(self, exitstatus: int) -> None:
         self.write("end", exitstatus=int(exitstatus))
 
 
 class Ctrf:
     """Writes the small CTRF summary that packages ask for with `--ctrf FILE`."""
 
-    def __init__(self, path):
+    def __init__(self, path: str) -> None:
         self.path = path
-        self.status = {}
+        self.status: dict[str, str] = {}
 
-    def pytest_runtest_logreport(self, report):
+    def pytest_runtest_logreport(self, report: Any) -> None:
         outcome = "failed" if _outcome(report) == "error" else _outcome(report)
         before = self.status.get(report.nodeid, "passed")
         self.status[report.nodeid] = max(before, outcome, key=RANK.__getitem__)
 
-    def pytest_sessionfinish(self):
+    def pytest_sessionfinish(self) -> None:
         values = list(self.status.values())
         counts = {name: values.count(name) for name in ("passed", "failed", "skipped")}
         summary = {"tests": len(values), **counts, "pending": 0, "other": 0, "start": 0, "stop": 0}
@@ -112,14 +119,12 @@ class Ctrf:
             json.dump({"results": {"tool": {"name": "pytest"}, "summary": summary, "tests": tests}}, file)
 
 
-def pytest_addoption(parser):
-    try:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    with contextlib.suppress(ValueError):  # the package loads pytest-json-ctrf by name
         parser.addoption("--ctrf", default=None, help="write a CTRF summary here")
-    except ValueError:  # the package loads pytest-json-ctrf by name
-        pass
 
 
-def pytest_configure(config):
+def pytest_configure(config: pytest.Config) -> None:
     if _write is not None:
         config.pluginmanager.register(Reporter(_write), "fpenv-reporter")
     path = getattr(config.option, "ctrf", None)

@@ -55,9 +55,7 @@ def function_name(criterion: str) -> str:
     return criterion.replace("-", "_")
 
 
-def score_rubric(
-    criteria: Sequence[Criterion], verdicts: Iterable[Verdict]
-) -> tuple[float | None, tuple[str, ...]]:
+def score_rubric(criteria: Sequence[Criterion], verdicts: Iterable[Verdict]) -> tuple[float | None, tuple[str, ...]]:
     """The weighted non-blocker score in [0, 100], and the names of the failed blockers.
 
     Equation 1 before its gates: 100 sum(w_i s_i) / (2 sum w_i), in integers up to one correctly rounded

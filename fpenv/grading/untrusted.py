@@ -68,6 +68,7 @@ def _escape(char: str) -> str:
 
 def _depth(text: str) -> int:
     depth = deepest = 0
+    # A string is matched to its end or to the text's, so that nothing is scanned twice.
     for token in re.finditer(r'"(?:[^"\\]|\\.)*+"?|[\[{\]}]', text, re.DOTALL):
         first = token[0][0]
         if first in "[{":

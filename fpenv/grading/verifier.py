@@ -115,7 +115,9 @@ def run_verifier(job: VerifierJob, backend: Backend) -> VerifierResult:
     try:
         return _verify(job, backend)
     except SandboxError as error:
-        return _ungraded(job.expected or (), None, f"infrastructure: the verifier's sandbox failed: {error}")
+        return _ungraded(
+            job.expected or (), None, f"infrastructure: the verifier's sandbox failed: {show(str(error), 500)}"
+        )
 
 
 def collect_tests(job: VerifierJob, backend: Backend) -> tuple[str, ...]:
@@ -126,18 +128,18 @@ def collect_tests(job: VerifierJob, backend: Backend) -> tuple[str, ...]:
 
 def parse_report(data: bytes, key: bytes) -> Report:
     """Read a signed report up to its first line that is not authentic or not as agreed."""
-    report = Report()
-    lines = data[:MAX_REPORT_BYTES].split(b"\n")
-    for number, line in enumerate(lines[:-1]):
+    reading = _Reading()
+    *lines, rest = data[:MAX_REPORT_BYTES].split(b"\n")
+    for line in lines:
         signature, _, body = line.partition(b" ")
         expected = hmac.new(key, body, hashlib.sha256).hexdigest().encode()
-        if report.ended or not hmac.compare_digest(signature, expected):
-            return replace(report, ended=False)
+        if reading.ended or not hmac.compare_digest(signature, expected):
+            return reading.report(whole=False)
         try:
-            report = _add(report, parse_json(body), number)
-        except (Untrusted, ValueError) as error:
-            return replace(report, ended=False, uncollected=(*report.uncollected, ("report", str(error))))
-    return report if lines[-1] == b"" else replace(report, ended=False)
+            reading.add(parse_json(body))
+        except Untrusted:
+            return reading.report(whole=False)
+    return reading.report(whole=rest == b"")
 
 
 def parse_reward(files: Mapping[str, bytes]) -> tuple[float | None, str]:
@@ -174,7 +176,9 @@ def _verify(job: VerifierJob, backend: Backend) -> VerifierResult:
     control = control or _run(replace(job, deliverables=job.control), backend)
     control_doubt = _doubt(control, expected)
     if control_doubt:
-        return _ungraded(expected, control, f"the verifier: {doubt}; so too on the oracle's deliverables: {control_doubt}")
+        return _ungraded(
+            expected, control, f"the verifier: {doubt}; so too on the oracle's deliverables: {control_doubt}"
+        )
     tests = _tests(run.report, expected)
     reason = f"the deliverables kept the verifier from its end ({doubt}); on the oracle's it ends"
     return VerifierResult(status="graded", passed=False, tests=tests, reason=reason)
@@ -271,7 +275,8 @@ def _tests(report: Report, expected: tuple[str, ...]) -> tuple[TestOutcome, ...]
     why = "; ".join(f"{name}: {message}" for name, message in report.uncollected)
     message = show(f"did not report: {why}" if why else "did not report", MESSAGE_LIMIT)
     known = [found.get(name) or TestOutcome(test_id=name, outcome="missing", message=message) for name in expected]
-    extra = [t for t in report.outcomes if t.test_id not in set(expected) and t.outcome != "passed"]
+    wanted = set(expected)
+    extra = [test for test in report.outcomes if test.test_id not in wanted and test.outcome != "passed"]
     return (*known, *extra)
 
 
@@ -282,31 +287,43 @@ def _ungraded(expected: tuple[str, ...], run: Run | None, reason: str) -> Verifi
     return VerifierResult(status="ungraded", passed=False, tests=tests, reason=reason)
 
 
-def _add(report: Report, line: Any, number: int) -> Report:
-    if not isinstance(line, dict) or line.get("n") != number:
-        raise Untrusted(f"expected line {number} of the report, got another")
-    match line:
-        case {"kind": "collected", "ids": list(ids)} if len(ids) <= MAX_TESTS and all(map(_is_id, ids)):
-            return replace(report, collected=tuple(ids))
-        case {"kind": "uncollected", "id": str(name), "message": str(message)}:
-            return replace(report, uncollected=(*report.uncollected, (show(name, 200), show(message, 500))))
-        case {"kind": "test", "id": name, "outcome": outcome, "message": str(message)} if (
-            _is_id(name) and _is_outcome(outcome) and len(report.outcomes) < MAX_TESTS
-        ):
-            test = TestOutcome(test_id=name, outcome=outcome, message=show(message, MESSAGE_LIMIT))
-            return replace(report, outcomes=_with(report.outcomes, test))
-        case {"kind": "end", "exitstatus": int()}:
-            return replace(report, ended=True)
-    raise Untrusted(f"expected a line of the report, got {show(repr(line), 200)}")
+class _Reading:
+    """A report while it is read, line by line."""
 
+    def __init__(self) -> None:
+        self.lines = 0
+        self.collected: tuple[str, ...] = ()
+        self.outcomes: dict[str, TestOutcome] = {}
+        self.uncollected: list[tuple[str, str]] = []
+        self.ended = False
 
-def _with(outcomes: tuple[TestOutcome, ...], test: TestOutcome) -> tuple[TestOutcome, ...]:
-    """Add an outcome; of two for one test the one that did not pass stays."""
-    before = next((known for known in outcomes if known.test_id == test.test_id), None)
-    if before is None:
-        return (*outcomes, test)
-    worse = test if before.outcome == "passed" else before
-    return tuple(worse if known.test_id == test.test_id else known for known in outcomes)
+    def report(self, whole: bool) -> Report:
+        outcomes, uncollected = tuple(self.outcomes.values()), tuple(self.uncollected)
+        return Report(self.collected, outcomes, uncollected, ended=whole and self.ended)
+
+    def add(self, line: Any) -> None:
+        """Take up one authentic line. Raises Untrusted."""
+        if not isinstance(line, dict) or line.get("n") != self.lines or self.lines > MAX_TESTS:
+            raise Untrusted(f"expected line {self.lines} of the report, got another")
+        self.lines += 1
+        match line:
+            case {"kind": "collected", "ids": list(ids)} if len(ids) <= MAX_TESTS and all(map(_is_id, ids)):
+                self.collected = tuple(ids)
+            case {"kind": "uncollected", "id": str(name), "message": str(message)}:
+                self.uncollected.append((show(name, 200), show(message, 500)))
+            case {"kind": "test", "id": name, "outcome": outcome, "message": str(message)} if _is_id(
+                name
+            ) and _is_outcome(outcome):
+                self._keep_worse(TestOutcome(test_id=name, outcome=outcome, message=show(message, MESSAGE_LIMIT)))
+            case {"kind": "end", "exitstatus": int()}:
+                self.ended = True
+            case _:
+                raise Untrusted(f"expected a line of the report, got {show(repr(line), 200)}")
+
+    def _keep_worse(self, test: TestOutcome) -> None:
+        before = self.outcomes.get(test.test_id)
+        if before is None or before.outcome == "passed":
+            self.outcomes[test.test_id] = test
 
 
 def _is_id(value: object) -> TypeGuard[str]:

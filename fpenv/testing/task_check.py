@@ -23,9 +23,14 @@ from fpenv.agents.noop import NoopAgent
 from fpenv.agents.oracle import OracleAgent
 from fpenv.env import FrontierPhysicsEnv
 from fpenv.errors import TaskError
-from fpenv.grading.regrade import grade_files
-from fpenv.records import Grade, Record
-from fpenv.store import read_steps
+from fpenv.grading.evidence import EvidenceReviewer
+from fpenv.grading.grade import grade_episode
+from fpenv.instance import make_instance
+from fpenv.records import Grade, Record, Step
+from fpenv.sandbox.backends import backend_named
+from fpenv.sandbox.runtime import provide
+from fpenv.sandbox.sandbox import Collected
+from fpenv.store import read_files
 from fpenv.task import Task
 from fpenv.tools.library import load_library
 
@@ -122,10 +127,25 @@ def check_case(task: Task, file: Path) -> CheckResult:
         case = CaseFile.model_validate_json(file.read_bytes())
     except ValidationError as error:
         raise TaskError(f"{file}: {error.errors()[0]['loc']}: {error.errors()[0]['msg']}") from error
-    folder = file.parent
-    grade = grade_files(task, case.instance, folder / case.deliverables, read_steps(folder / case.trajectory))
+    grade = _grade(task, case, file.parent)
     wrong = _differences(case.expect, grade)
     return CheckResult(name, not wrong, "; ".join(wrong) or _summary(grade))
+
+
+def _grade(task: Task, case: CaseFile, folder: Path) -> Grade:
+    instance = make_instance(task, case.instance)
+    lines = (folder / case.trajectory).read_bytes().splitlines()
+    return grade_episode(
+        task=task,
+        instance=instance.name,
+        inputs=instance.inputs,
+        references=instance.parts.references,
+        collected=Collected(read_files(folder / case.deliverables), {}),
+        steps=tuple(Step.model_validate_json(line) for line in lines),
+        backend=backend_named("local"),
+        runtime=provide(task.requirements).path,
+        reviewer=EvidenceReviewer(),
+    )
 
 
 def _differences(expect: Expectation, grade: Grade) -> list[str]:

@@ -1,0 +1,119 @@
+"""Leases: which user a sandbox runs as, and what it would leave behind if its host process were killed.
+
+A lease is a locked file. The lock goes with the process that holds it, so a lease that can be locked is a
+dead one, and whoever finds it removes what it names. As root each sandbox has a user id of its own from a
+range that no distribution hands out.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import random
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from fpenv.errors import SandboxError
+from fpenv.sandbox.cache import cache_root
+
+_FIRST_UID, _COUNT = 0x70000000, 1 << 16
+"""The first ids above what systemd reserves for containers (its "Users, Groups, UIDs and GIDs" page)."""
+
+Cleaner = Callable[[list[str]], None]
+_swept: set[int] = set()
+_sweep_lock = threading.Lock()
+
+
+class Lease:
+    """One sandbox's claim; `uid` is None where the sandbox runs as the host's own user."""
+
+    def __init__(self, path: Path, fd: int, uid: int | None) -> None:
+        self._path, self._fd, self.uid = path, fd, uid
+        self.name = path.name
+
+    def record(self, leftovers: list[str]) -> None:
+        """Write down what to remove if this process dies."""
+        os.pwrite(self._fd, "\n".join(leftovers).encode(), 0)
+
+    def release(self) -> None:
+        if self._fd >= 0:
+            self._path.unlink(missing_ok=True)
+            os.close(self._fd)
+            self._fd = -1
+
+
+def take_lease(clean: Cleaner) -> Lease:
+    """Return a lease that no other process holds; `clean` removes what dead ones left."""
+    folder = _folder()
+    _sweep_once(folder, clean)
+    first, count = _uid_range()
+    offset = random.SystemRandom().randrange(count)
+    for step in range(count):
+        number = first + (offset + step) % count
+        path = folder / str(number)
+        fd = _lock(path, create=True)
+        if fd is not None:
+            _clean(fd, clean)
+            return Lease(path, fd, number if os.geteuid() == 0 else None)
+    raise SandboxError(f"all {count} leases in {folder} are taken; end some sandboxes")
+
+
+def _folder() -> Path:
+    # As root one place for all, whatever the cache: the user ids must not collide.
+    folder = Path("/run/fpenv") if os.geteuid() == 0 else cache_root() / "leases"
+    folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+    return folder
+
+
+def _uid_range() -> tuple[int, int]:
+    """Return the first id and how many; inside a container with few ids, the upper ones it has."""
+    highest = 0
+    for line in Path("/proc/self/uid_map").read_text().splitlines():
+        inside, _, length = map(int, line.split())
+        highest = max(highest, inside + length)
+    if highest >= _FIRST_UID + _COUNT:
+        return _FIRST_UID, _COUNT
+    if highest < 8192:
+        if os.geteuid() != 0:
+            return _FIRST_UID, _COUNT
+        raise SandboxError(
+            f"this container maps only {highest} user ids and sandboxes as root need spare ones; "
+            "run fpenv as another user than root"
+        )
+    count = min(4096, highest // 2)
+    return highest - count - 64, count  # 64: spare nobody and its neighbours
+
+
+def _lock(path: Path, *, create: bool) -> int | None:
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o600)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.stat(path).st_ino == os.fstat(fd).st_ino:
+            return fd
+    except (BlockingIOError, FileNotFoundError):
+        pass
+    os.close(fd)
+    return None
+
+
+def _clean(fd: int, clean: Cleaner) -> None:
+    leftovers = os.pread(fd, 1 << 16, 0).decode().split("\n")
+    clean([leftover for leftover in leftovers if leftover])
+    os.ftruncate(fd, 0)
+
+
+def _sweep_once(folder: Path, clean: Cleaner) -> None:
+    with _sweep_lock:
+        if os.getpid() in _swept:
+            return
+        _swept.add(os.getpid())
+    for path in folder.iterdir():
+        fd = _lock(path, create=False)
+        if fd is not None:
+            _clean(fd, clean)
+            path.unlink(missing_ok=True)
+            os.close(fd)

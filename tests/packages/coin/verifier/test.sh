@@ -1,0 +1,5 @@
+#!/bin/bash
+python3 -m pytest /verifier/test_outputs.py
+code=$?
+echo $((code == 0)) > /logs/verifier/reward.txt
+exit $code
