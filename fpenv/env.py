@@ -23,7 +23,7 @@ from fpenv.episode import TOOLS, Episode, EpisodeConfig
 from fpenv.errors import ConfigError
 from fpenv.grading.evidence import EvidenceReviewer
 from fpenv.grading.reviewer import Reviewer
-from fpenv.instance import Instance, make_instance
+from fpenv.instance import make_instance
 from fpenv.recording import Recording
 from fpenv.records import Budget, Grade, Step
 from fpenv.sandbox.backends import backend_named
@@ -138,7 +138,7 @@ class FrontierPhysicsEnv(gymnasium.Env[Observation, dict[str, Any]]):
         terminated = self._episode.stop in ("submitted", "sandbox_ended")
         return observation, grade.s_final or 0.0, terminated, not terminated, info
 
-    def render(self) -> str | None:  # type: ignore[override]
+    def render(self) -> str | None:
         """The episode so far, as text for a person; control characters are shown, not obeyed."""
         return self._transcript.text() if self.render_mode == "ansi" else None
 

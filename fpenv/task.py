@@ -202,7 +202,8 @@ def _import(file: Path, name: str) -> ModuleType | None:
     if not file.is_file():
         return None
     spec = importlib.util.spec_from_file_location(name, file)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)

@@ -25,7 +25,8 @@ class Transcript:
         mark = "✗" if step.result.failed else "✓"
         left = step.budget
         head = f"{mark} {step.step_id:>3}  {escape(step.tool) or '(malformed)'}  {_fold(step.arguments, 1)}"
-        foot = f"{step.ended_s - step.started_s:.1f} s; left: {left.steps_left} steps, {left.seconds_left} s, {left.shots_left} shots"
+        budget = f"{left.steps_left} steps, {left.seconds_left} s, {left.shots_left} shots"
+        foot = f"{step.ended_s - step.started_s:.1f} s; left: {budget}"
         self._blocks.append("\n".join((head, _indent(_fold(step.result.output, _LINES)), f"      [{foot}]")))
 
     def end(self, stop: Stop | None, grade: Grade) -> None:

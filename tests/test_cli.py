@@ -28,7 +28,7 @@ def test_run_prints_the_grade_and_leaves_a_run_folder(capsys: pytest.CaptureFixt
     assert {"s_final", "status", "valid", "stop", "verifier", "rubric", "paths"} <= told.keys()
     assert (told["s_final"], told["status"], told["valid"], told["stop"]) == (100.0, "graded", True, "submitted")
     assert [t["outcome"] for t in told["verifier"]["tests"]] == ["passed", "passed"]
-    assert [(c["name"], c["score"]) for c in told["rubric"]["criteria"]][0] == ("no_fabrication", 1)
+    assert told["rubric"]["criteria"][0]["name"] == "no_fabrication"
     trajectory = read_trajectory(Path(told["paths"]["trajectory"]))
     assert trajectory.complete
     assert [step.tool for step in trajectory.steps] == ["bash", "bash", "bash", "submit"]

@@ -55,7 +55,7 @@ def test_the_digest_is_of_content_and_names_and_ignores_caches_and_links(package
 
 
 def test_an_unknown_task_is_answered_with_the_known_ones() -> None:
-    with pytest.raises(ConfigError, match="the tasks here are: .*rydberg-ising-critical-point"):
+    with pytest.raises(ConfigError, match=r"the tasks here are: .*rydberg-ising-critical-point"):
         find_task("rydberg")
 
 
@@ -76,5 +76,5 @@ def test_a_task_without_instances_has_the_canonical_one_only(package: Path) -> N
     (package / "instance.py").unlink()
     task = load_task(package)
     assert make_instance(task).name == "canonical"
-    with pytest.raises(ConfigError, match="has no instance.py: expected instance 'canonical', got 3"):
+    with pytest.raises(ConfigError, match=r"has no instance\.py: expected instance 'canonical', got 3"):
         make_instance(task, 3)

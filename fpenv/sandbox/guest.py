@@ -12,14 +12,19 @@ A frame is a header (kind, call number, length of the payload) and a payload in 
 length-prefixed. `fpenv.sandbox.frames` is the host's side and imports the layout from here.
 """
 
+import _signal  # type: ignore[import-not-found]
 import errno
 import os
+import select
 import stat
 import time
-
-import _signal
-import select
+from _functools import partial  # type: ignore[import-not-found]
 from _struct import Struct
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import _socket
+    from collections.abc import Callable
 
 VERSION = 1
 
@@ -67,14 +72,14 @@ COLLECT_REASONS = {
 class Stream:
     """One output of a command: its first bytes are passed on at once, its last ones at the end."""
 
-    def __init__(self, kind, fd, limit):
+    def __init__(self, kind: int, fd: int, limit: int) -> None:
         self.kind, self.fd = kind, fd
         self.head_room = limit // 2
         self.tail_size = limit - self.head_room
         self.head, self.beyond = 0, 0
         self.tail = bytearray()
 
-    def read(self):
+    def read(self) -> bool:
         """Take up what is there; False once there is no more."""
         try:
             data = os.read(self.fd, CHUNK)
@@ -94,7 +99,7 @@ class Stream:
                 del self.tail[: len(self.tail) - self.tail_size]
         return True
 
-    def finish(self):
+    def finish(self) -> int:
         """Send the tail and return how much was left out before it."""
         if len(self.tail) > self.tail_size:
             del self.tail[: len(self.tail) - self.tail_size]
@@ -106,19 +111,19 @@ class Stream:
 class Command:
     """A command that runs: its process, its pipes, its deadline."""
 
-    def __init__(self, pid, streams, stdin_fd, stdin, timeout_s):
+    def __init__(self, pid: int, streams: list[Stream], stdin_fd: int | None, stdin: bytes, timeout_s: float) -> None:
         self.pid, self.streams = pid, streams
         self.stdin_fd, self.stdin = stdin_fd, stdin
         self.started = time.monotonic()
         self.deadline = self.started + timeout_s
-        self.status = None
+        self.status: int | None = None
         self.timed_out = False
 
 
 class Connection:
     """A process's connection to the services socket: one request, then one reply."""
 
-    def __init__(self, fd):
+    def __init__(self, fd: int) -> None:
         self.fd = fd
         self.received = bytearray()
         self.to_send = b""
@@ -128,16 +133,18 @@ class Connection:
 class Guest:
     """The event loop: host frames, the running command's pipes, children that end, service connections."""
 
-    def __init__(self, host_fd, writable, services):
-        self.host_fd, self.writable, self.services = host_fd, writable, services
+    def __init__(self, host_fd: int, writable: list[str], services: bool) -> None:
+        self.host_fd, self.writable = host_fd, writable
         self.buffer = bytearray()
         self.poll = select.poll()
-        self.handlers = {}
-        self.command = None
+        self.handlers: dict[int, Callable[[], object]] = {}
+        self.command: Command | None = None
         self.collected = False
-        self.connections, self.queue, self.asked = {}, [], None
+        self.connections: dict[int, Connection] = {}
+        self.queue: list[int] = []
+        self.asked: int | None = None
         self.next_connection = 1
-        self.listener = None
+        self.listener: _socket.socket | None = None
         self.devnull = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
         wake_read, wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         _signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
@@ -147,15 +154,15 @@ class Guest:
         if services:
             self.listener = listen(SERVICES_SOCKET)
 
-    def watch(self, fd, events, handler):
+    def watch(self, fd: int, events: int, handler: "Callable[[], object]") -> None:
         self.handlers[fd] = handler
         self.poll.register(fd, events)
 
-    def forget(self, fd):
+    def forget(self, fd: int) -> None:
         if self.handlers.pop(fd, None):
             self.poll.unregister(fd)
 
-    def run(self):
+    def run(self) -> None:
         send(READY, LENGTH.pack(VERSION))
         while True:
             for fd, _ in self.poll.poll(self.timeout_ms()):
@@ -164,14 +171,14 @@ class Guest:
                     handler()
             self.reap()
             if self.command:
-                self.advance()
+                self.advance(self.command)
 
-    def timeout_ms(self):
+    def timeout_ms(self) -> float | None:
         if not self.command or self.command.timed_out:
             return None
         return max(0.0, min(FOREVER, (self.command.deadline - time.monotonic()) * 1000))
 
-    def reap(self):
+    def reap(self) -> None:
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -184,7 +191,7 @@ class Guest:
 
     # Frames from the host
 
-    def on_host(self):
+    def on_host(self) -> None:
         data = os.read(self.host_fd, 4 * CHUNK)
         if not data:
             os._exit(0)
@@ -197,7 +204,7 @@ class Guest:
             del self.buffer[: HEADER.size + length]
             self.on_frame(kind, call, payload)
 
-    def on_frame(self, kind, call, payload):
+    def on_frame(self, kind: int, call: int, payload: bytes) -> None:
         global current_call
         if kind == REPLY:
             self.on_reply(call, payload)
@@ -217,7 +224,7 @@ class Guest:
 
     # Commands
 
-    def start(self, payload):
+    def start(self, payload: bytes) -> None:
         if self.collected:
             raise OSError(errno.ESHUTDOWN, "the deliverables are collected, nothing runs any more")
         timeout_s, limit, arguments, variables = EXEC_HEAD.unpack_from(payload)
@@ -231,54 +238,53 @@ class Guest:
         except OSError as error:
             for fd in (fd for pair in files for fd in pair):
                 os.close(fd)
-            return report_failed_start(argv, cwd, error)
+            report_failed_start(argv, cwd, error)
+            return
         for fd in (files[0][1], files[1][1], *(files[2][:1] if stdin else ())):
             os.close(fd)
         streams = [Stream(STDOUT, files[0][0], limit), Stream(STDERR, files[1][0], limit)]
         self.command = Command(pid, streams, files[2][1] if stdin else None, stdin, timeout_s)
-        self.watch_command()
+        self.watch_command(self.command)
         self.accept_more()
 
-    def watch_command(self):
-        for stream in self.command.streams:
+    def watch_command(self, command: Command) -> None:
+        for stream in command.streams:
             os.set_blocking(stream.fd, False)
-            self.watch(stream.fd, select.POLLIN, lambda stream=stream: self.on_output(stream))
-        if self.command.stdin_fd is not None:
-            os.set_blocking(self.command.stdin_fd, False)
-            self.watch(self.command.stdin_fd, select.POLLOUT, self.on_stdin)
+            self.watch(stream.fd, select.POLLIN, partial(self.on_output, stream))
+        if command.stdin_fd is not None:
+            os.set_blocking(command.stdin_fd, False)
+            self.watch(command.stdin_fd, select.POLLOUT, partial(self.on_stdin, command, command.stdin_fd))
 
-    def on_output(self, stream):
+    def on_output(self, stream: Stream) -> None:
         if not stream.read():
             self.forget(stream.fd)
 
-    def on_stdin(self):
-        command = self.command
+    def on_stdin(self, command: Command, fd: int) -> None:
         try:
-            command.stdin = command.stdin[os.write(command.stdin_fd, command.stdin[:CHUNK]) :]
+            command.stdin = command.stdin[os.write(fd, command.stdin[:CHUNK]) :]
         except BlockingIOError:
             return
         except OSError:
             command.stdin = b""
         if not command.stdin:
-            self.close_stdin()
+            self.close_stdin(command)
 
-    def close_stdin(self):
-        if self.command.stdin_fd is not None:
-            self.forget(self.command.stdin_fd)
-            os.close(self.command.stdin_fd)
-            self.command.stdin_fd = None
+    def close_stdin(self, command: Command) -> None:
+        if command.stdin_fd is not None:
+            self.forget(command.stdin_fd)
+            os.close(command.stdin_fd)
+            command.stdin_fd = None
 
-    def advance(self):
+    def advance(self, command: Command) -> None:
         """End the command if it has ended or its time is up."""
-        command = self.command
         if command.status is None:
             if not command.timed_out and time.monotonic() >= command.deadline:
                 command.timed_out = True
-                kill_group(command.pid)
+                kill(os.killpg, command.pid)
             return
-        kill_group(command.pid)
+        kill(os.killpg, command.pid)
         duration_s = time.monotonic() - command.started
-        self.close_stdin()
+        self.close_stdin(command)
         self.command = None
         if self.listener is not None:
             self.forget(self.listener.fileno())
@@ -295,39 +301,41 @@ class Guest:
 
     # Services
 
-    def accept_more(self):
+    def accept_more(self) -> None:
         if self.listener is not None and self.command and len(self.connections) < CONNECTIONS:
-            self.watch(self.listener.fileno(), select.POLLIN, self.on_connect)
+            self.watch(self.listener.fileno(), select.POLLIN, partial(self.on_connect, self.listener))
             self.ask_next()
 
-    def on_connect(self):
+    def on_connect(self, listener: "_socket.socket") -> None:
         try:
-            fd, _ = self.listener._accept()
+            fd, _ = listener._accept()  # type: ignore[attr-defined]
         except OSError:
             return
         os.set_blocking(fd, False)
         number, self.next_connection = self.next_connection, self.next_connection % 0xFFFFFFFF + 1
         self.connections[number] = Connection(fd)
-        self.watch(fd, select.POLLIN, lambda: self.on_connection(number))
+        self.watch(fd, select.POLLIN, partial(self.on_connection, number))
         if len(self.connections) >= CONNECTIONS:
-            self.forget(self.listener.fileno())
+            self.forget(listener.fileno())
 
-    def on_connection(self, number):
+    def on_connection(self, number: int) -> None:
         connection = self.connections[number]
         if connection.to_send:
-            return self.send_reply(number)
+            self.send_reply(number)
+            return
         try:
             data = os.read(connection.fd, CHUNK)
         except BlockingIOError:
-            return None
+            return
         except OSError:
             data = b""
         if not data or connection.waits:
-            return self.drop(number)
+            self.drop(number)
+            return
         connection.received += data
-        return self.check_request(number)
+        self.check_request(number)
 
-    def check_request(self, number):
+    def check_request(self, number: int) -> None:
         connection = self.connections[number]
         if len(connection.received) < REQUEST_HEAD.size:
             return
@@ -340,7 +348,7 @@ class Guest:
             self.queue.append(number)
             self.ask_next()
 
-    def ask_next(self):
+    def ask_next(self) -> None:
         while self.asked is None and self.queue and self.command:
             number = self.queue.pop(0)
             connection = self.connections.get(number)
@@ -352,20 +360,20 @@ class Guest:
             self.asked = number
             send(CALL, CALL_HEAD.pack(number, name) + request)
 
-    def on_reply(self, number, payload):
+    def on_reply(self, number: int, payload: bytes) -> None:
         if number == self.asked:
             self.asked = None
         if number in self.connections:
             self.answer(number, payload)
         self.ask_next()
 
-    def answer(self, number, payload):
+    def answer(self, number: int, payload: bytes) -> None:
         connection = self.connections[number]
         connection.to_send = LENGTH.pack(len(payload)) + payload
         self.poll.modify(connection.fd, select.POLLOUT)
         self.send_reply(number)
 
-    def send_reply(self, number):
+    def send_reply(self, number: int) -> None:
         connection = self.connections[number]
         try:
             connection.to_send = connection.to_send[os.write(connection.fd, connection.to_send) :]
@@ -376,7 +384,7 @@ class Guest:
         if not connection.to_send:
             self.drop(number)
 
-    def drop(self, number):
+    def drop(self, number: int) -> None:
         connection = self.connections.pop(number)
         self.forget(connection.fd)
         os.close(connection.fd)
@@ -385,7 +393,7 @@ class Guest:
 
     # Deliverables
 
-    def collect(self, payload):
+    def collect(self, payload: bytes) -> None:
         self.collected = True
         kill_everything()
         (budget,) = COLLECT_HEAD.unpack_from(payload)
@@ -404,7 +412,7 @@ current_call = 0
 out_fd = 1
 
 
-def send(kind, payload):
+def send(kind: int, payload: bytes) -> None:
     """Write one frame whole; the host reads on, or has gone and takes the sandbox with it."""
     data = HEADER.pack(kind, current_call, len(payload)) + payload
     while data:
@@ -416,12 +424,12 @@ def send(kind, payload):
             os._exit(0)
 
 
-def send_data(content):
+def send_data(content: bytes) -> None:
     for start in range(0, len(content), CHUNK):
         send(DATA, content[start : start + CHUNK])
 
 
-def unpack_strings(payload, at):
+def unpack_strings(payload: bytes, at: int) -> list[bytes]:
     strings = []
     while at < len(payload):
         (length,) = LENGTH.unpack_from(payload, at)
@@ -431,7 +439,7 @@ def unpack_strings(payload, at):
     return strings
 
 
-def drain(fd):
+def drain(fd: int) -> None:
     try:
         while len(os.read(fd, CHUNK)) == CHUNK:
             pass
@@ -439,7 +447,7 @@ def drain(fd):
         pass
 
 
-def spawn(argv, env, cwd, stdin, stdout, stderr):
+def spawn(argv: list[bytes], env: dict[bytes, bytes], cwd: bytes, stdin: int, stdout: int, stderr: int) -> int:
     """Start argv as the leader of a session of its own, signals as at login."""
     os.chdir(cwd)
     try:
@@ -460,7 +468,7 @@ def spawn(argv, env, cwd, stdin, stdout, stderr):
         os.chdir("/")
 
 
-def find_program(name, path):
+def find_program(name: bytes, path: bytes) -> bytes:
     if b"/" in name:
         return name
     for folder in path.split(b":"):
@@ -470,7 +478,7 @@ def find_program(name, path):
     raise FileNotFoundError(errno.ENOENT, "no such command", name)
 
 
-def report_failed_start(argv, cwd, error):
+def report_failed_start(argv: list[bytes], cwd: bytes, error: OSError) -> None:
     """Answer as a shell would: 127 if there is no such command, else 126, and why on stderr."""
     name = cwd if error.filename in (cwd, cwd.decode(*PATH_CODES)) else argv[0]
     missing = error.errno == errno.ENOENT and name is not cwd
@@ -479,27 +487,24 @@ def report_failed_start(argv, cwd, error):
     send(EXITED, EXITED_HEAD.pack(127 if missing else 126, False, 0.0, 0, 0, len(text), 0))
 
 
-def kill_group(pid):
+def kill(send_signal: "Callable[[int, int], None]", target: int) -> None:
     try:
-        os.killpg(pid, _signal.SIGKILL)
+        send_signal(target, _signal.SIGKILL)
     except OSError:
-        pass
+        return  # nobody is left
 
 
-def kill_everything():
+def kill_everything() -> None:
     """Kill and reap until nobody is left: process 1 is the last one."""
     while True:
-        try:
-            os.kill(-1, _signal.SIGKILL)
-        except OSError:
-            pass
+        kill(os.kill, -1)
         try:
             os.waitpid(-1, 0)
         except ChildProcessError:
             return
 
 
-def read_file(payload):
+def read_file(payload: bytes) -> None:
     offset, limit = READ_HEAD.unpack_from(payload)
     path = payload[READ_HEAD.size :]
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
@@ -521,7 +526,7 @@ def read_file(payload):
     send(END, END_HEAD.pack(info.st_size))
 
 
-def write_file(payload):
+def write_file(payload: bytes) -> None:
     offset, length = WRITE_HEAD.unpack_from(payload)
     path = payload[WRITE_HEAD.size : WRITE_HEAD.size + length]
     data = memoryview(payload)[WRITE_HEAD.size + length :]
@@ -539,14 +544,14 @@ def write_file(payload):
     send(DONE, b"")
 
 
-def check_regular(info):
+def check_regular(info: os.stat_result) -> None:
     if stat.S_ISDIR(info.st_mode):
         raise IsADirectoryError(errno.EISDIR, "is a folder")
     if not stat.S_ISREG(info.st_mode):
         raise PermissionError(errno.EACCES, "is not a regular file")
 
 
-def collect_file(path, budget, writable):
+def collect_file(path: str, budget: int, writable: list[str]) -> bytes | str:
     """Return a file's content, or the reason why it is refused."""
     root = next((folder for folder in writable if path.startswith(folder + "/")), None)
     if root is None:
@@ -555,7 +560,7 @@ def collect_file(path, budget, writable):
     try:
         fd = open_beneath(base, path[len(root) + 1 :])
     except OSError as error:
-        return COLLECT_REASONS.get(error.errno, str(error.strerror))
+        return COLLECT_REASONS.get(error.errno or 0, str(error.strerror))
     finally:
         os.close(base)
     try:
@@ -565,7 +570,7 @@ def collect_file(path, budget, writable):
         os.close(fd)
 
 
-def refuse(info, budget):
+def refuse(info: os.stat_result, budget: int) -> str | None:
     if not stat.S_ISREG(info.st_mode):
         return "is a folder" if stat.S_ISDIR(info.st_mode) else "is not a regular file"
     if info.st_nlink != 1:
@@ -577,7 +582,7 @@ def refuse(info, budget):
     return None
 
 
-def open_beneath(base, path):
+def open_beneath(base: int, path: str) -> int:
     """Open without following any link and without leaving the folder or its file system."""
     import ctypes
 
@@ -585,14 +590,14 @@ def open_beneath(base, path):
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
     how = Struct("<QQQ").pack(flags, 0, resolve)
     libc = ctypes.CDLL(None, use_errno=True)
-    fd = libc.syscall(SYS_OPENAT2, base, path.encode(*PATH_CODES), how, len(how))
+    fd = int(libc.syscall(SYS_OPENAT2, base, path.encode(*PATH_CODES), how, len(how)))
     if fd < 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
     return fd
 
 
-def read_exactly(fd, size):
+def read_exactly(fd: int, size: int) -> bytes:
     parts = []
     while size:
         data = os.read(fd, min(size, MESSAGE_LIMIT))
@@ -603,7 +608,7 @@ def read_exactly(fd, size):
     return b"".join(parts)
 
 
-def listen(path):
+def listen(path: str) -> "_socket.socket":
     import _socket
 
     os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -614,12 +619,12 @@ def listen(path):
     return listener
 
 
-def forbid_tracing():
+def forbid_tracing() -> None:
     """Make /proc/1/mem, ptrace and pidfd_getfd on the guest fail."""
     try:
         import _ctypes
 
-        function = _ctypes.dlsym(_ctypes.dlopen(None, 0), "prctl")
+        function = _ctypes.dlsym(_ctypes.dlopen(None, 0), "prctl")  # type: ignore[arg-type]
         result = _ctypes.call_function(function, (PR_SET_DUMPABLE, 0, 0, 0, 0))
     except (AttributeError, TypeError):  # the private module has changed: take the slower public one
         import ctypes
@@ -629,7 +634,7 @@ def forbid_tracing():
         raise OSError("prctl(PR_SET_DUMPABLE) failed")
 
 
-def limit_resources(limits):
+def limit_resources(limits: tuple[tuple[str, int], ...]) -> None:
     import resource
 
     for name, value in limits:
@@ -638,7 +643,7 @@ def limit_resources(limits):
         resource.setrlimit(kind, (value, value))
 
 
-def take_over_descriptors():
+def take_over_descriptors() -> int:
     """Move the host's descriptors out of the children's reach; 0, 1 and 2 become /dev/null."""
     global out_fd
     import fcntl
@@ -652,7 +657,7 @@ def take_over_descriptors():
     return host_fd
 
 
-def main(writable, services, limits):
+def main(writable: list[str], services: bool, limits: tuple[tuple[str, int], ...]) -> None:
     """Serve the host until it goes.
 
     writable: the folders that deliverables may lie in; services: whether processes may call the host;

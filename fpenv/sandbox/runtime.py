@@ -127,9 +127,7 @@ def _copy_interpreter(base: Path, folder: Path) -> None:
         (folder / "bin" / name).symlink_to(version)
     library = folder / "lib" / version
     for source in {Path(sysconfig.get_path("stdlib")), Path(sysconfig.get_path("platstdlib"))}:
-        shutil.copytree(
-            source, library, symlinks=False, ignore=shutil.ignore_patterns(*_LEFT_OUT), dirs_exist_ok=True
-        )
+        shutil.copytree(source, library, symlinks=False, ignore=shutil.ignore_patterns(*_LEFT_OUT), dirs_exist_ok=True)
     for needed in _own_libraries([base, *library.glob("lib-dynload/*.so")], prefix):
         shutil.copy(needed, folder / "lib" / needed.name)
     try:

@@ -18,6 +18,7 @@ import signal
 import socket
 import struct
 import sys
+from typing import Any
 
 CLONE_NEWNS, CLONE_NEWUSER = 0x00020000, 0x10000000
 MS_NOSUID, MS_NODEV = 2, 4
@@ -58,7 +59,9 @@ def mount_stage(folder: str, size: int, inodes: int) -> None:
     check(_libc.mount(b"tmpfs", folder.encode(), b"tmpfs", flags, options), "mount (a tmpfs)")
 
 
-def fill_stage(folder: str, folders: list, files: list, content: memoryview) -> None:
+def fill_stage(
+    folder: str, folders: list[tuple[str, int]], files: list[tuple[str, int, int]], content: memoryview
+) -> None:
     """Make folders and files; `files` holds path, size and mode, in the order of `content`."""
     for name, mode in folders:
         os.makedirs(os.path.join(folder, name), exist_ok=True)
@@ -80,7 +83,7 @@ def pass_filter(program: bytes) -> None:
     os.dup2(read, SECCOMP_FD)
 
 
-def run_child(request: dict, content: memoryview, pipe_fd: int, stderr_fd: int) -> None:
+def run_child(request: dict[str, Any], content: memoryview, pipe_fd: int, stderr_fd: int) -> None:
     os.dup2(stderr_fd, 2)
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     os.umask(0o022)
@@ -100,7 +103,7 @@ def run_child(request: dict, content: memoryview, pipe_fd: int, stderr_fd: int) 
     os.execve(request["argv"][0], request["argv"], {})
 
 
-def start(fds: list) -> dict:
+def start(fds: list[int]) -> dict[str, Any]:
     request_fd, pipe_fd, stderr_fd = fds
     with open(request_fd, "rb", closefd=False) as file:
         data = file.read()
@@ -116,7 +119,7 @@ def start(fds: list) -> dict:
     os._exit(SETUP_FAILED)
 
 
-def answer(message: bytes, fds: list) -> dict:
+def answer(message: bytes, fds: list[int]) -> dict[str, Any]:
     if fds:
         return start(fds)
     pid, status = os.waitpid(json.loads(message)["reap"], os.WNOHANG)
@@ -130,9 +133,7 @@ def main(control_fd: int, parent: int) -> None:
         return
     control = socket.socket(fileno=control_fd)
     while True:
-        message, ancillary, _, _ = control.recvmsg(
-            4096, socket.CMSG_SPACE(4 * DESCRIPTORS), socket.MSG_CMSG_CLOEXEC
-        )
+        message, ancillary, _, _ = control.recvmsg(4096, socket.CMSG_SPACE(4 * DESCRIPTORS), socket.MSG_CMSG_CLOEXEC)
         if not message:
             return
         fds = [fd for _, _, data in ancillary for fd in struct.unpack(f"{len(data) // 4}i", data)]

@@ -347,7 +347,7 @@ class ServiceConformance(_Fixtures):
         assert sh(box, "python3 program.py").stdout.split() == [b"1000000", b"1000000", b"refused", b"refused"]
 
     def test_concurrent_callers_are_served_one_at_a_time(self, start: Start) -> None:
-        running = []
+        running: list[int] = []
 
         def slow(service: str, request: bytes) -> bytes:
             assert not running

@@ -116,9 +116,7 @@ class Apparatus:
         )
 
 
-def outcome_probabilities(
-    machine: Machine, atoms: int, spacing_um: float, pulse: Sequence[Segment]
-) -> np.ndarray:
+def outcome_probabilities(machine: Machine, atoms: int, spacing_um: float, pulse: Sequence[Segment]) -> np.ndarray:
     """Return the probabilities of the 2**atoms read-outs; leftmost bit = first atom, 1 = read as Rydberg."""
     dimension = 2**atoms
     state = np.zeros(dimension * dimension, dtype=complex)
@@ -146,9 +144,7 @@ def _liouvillian(machine: Machine, atoms: int, spacing_um: float, segment: Segme
     for first in range(atoms):
         for second in range(first + 1, atoms):
             energy = machine.c6_mhz_um6 / ((second - first) * spacing_um) ** 6
-            hamiltonian = hamiltonian + energy * _on_site(_EXCITED, first, atoms) @ _on_site(
-                _EXCITED, second, atoms
-            )
+            hamiltonian = hamiltonian + energy * _on_site(_EXCITED, first, atoms) @ _on_site(_EXCITED, second, atoms)
     identity = np.eye(2**atoms)
     generator = -2j * math.pi * (np.kron(hamiltonian, identity) - np.kron(identity, hamiltonian.T))
     for atom in range(atoms):

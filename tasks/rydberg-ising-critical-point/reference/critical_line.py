@@ -20,7 +20,10 @@ import numpy as np
 ROWS = Path(__file__).with_name("long_chains.csv")
 
 
-def read_rows(path: Path = ROWS) -> dict[float, dict[int, np.ndarray]]:
+LONGEST = 49  # longer chains, where there are any, only check the extrapolation
+
+
+def read_rows(path: Path = ROWS, longest: int = LONGEST) -> dict[float, dict[int, np.ndarray]]:
     """Return ratio -> length -> array of (detuning, sigma_mid), complete triples only."""
     found: dict[float, dict[int, list]] = defaultdict(lambda: defaultdict(list))
     with path.open(encoding="ascii") as lines:
@@ -28,7 +31,7 @@ def read_rows(path: Path = ROWS) -> dict[float, dict[int, np.ndarray]]:
             point = (float(row["detuning_over_rabi"]), float(row["sigma_mid"]))
             found[float(row["v1_over_rabi"])][int(row["length"])].append(point)
     return {
-        ratio: {n: np.array(points) for n, points in sorted(lengths.items()) if len(points) == 3}
+        ratio: {n: np.array(points) for n, points in sorted(lengths.items()) if len(points) == 3 and n <= longest}
         for ratio, lengths in sorted(found.items())
     }
 
@@ -65,6 +68,10 @@ def main() -> None:
     print("v1_over_rabi,critical_detuning_over_rabi,error")
     for ratio, (value, error) in table.items():
         print(f"{ratio},{value:.6f},{error:.6f}")
+    for ratio, chains in read_rows(longest=1000).items():
+        if max(chains) > LONGEST:
+            value = extrapolate(*pair_crossings(chains))[0]
+            print(f"# up to {max(chains)} sites, {ratio}: {value:.6f}, shift {value - table[ratio][0]:+.1e}")
     ratios = np.array(list(table))
     values = np.array([value for value, _ in table.values()])
     for left_out in ratios[1:-1]:

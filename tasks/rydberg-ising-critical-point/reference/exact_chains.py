@@ -35,17 +35,13 @@ class OpenChain:
 
     def __init__(self, length: int, v1: float, model: str = "full", denominators: str = "pairs") -> None:
         if length % 2 == 0 or model not in ("full", "pxp", "sw2") or denominators not in ("pairs", "energies"):
-            raise ValueError(
-                f"expected an odd length and a known model, got {length}, {model}, {denominators}"
-            )
+            raise ValueError(f"expected an odd length and a known model, got {length}, {model}, {denominators}")
         self.length, self.v1, self.model, self.denominators = length, v1, model, denominators
         states = np.arange(2**length)
         self.states = states if model == "full" else states[states & (states >> 1) == 0]
         self.excitations, self.pairs, self.energies = self._diagonals(self.states)
         self._flips = self._flip_matrix()
-        self._leaving, self._outside = (
-            self._leaving_matrix() if model == "sw2" else (None, np.array([], dtype=int))
-        )
+        self._leaving, self._outside = self._leaving_matrix() if model == "sw2" else (None, np.array([], dtype=int))
         middle = (length + 1) // 2 - 1
         self._order = ((self.states >> middle) & 1) - ((self.states >> (middle + 1)) & 1)
         self._guess: np.ndarray | None = None
@@ -122,9 +118,7 @@ def bulk(length: int) -> float:
     return length**0.125
 
 
-def crossing(
-    first: OpenChain, second: OpenChain, scale: Callable[[int], float], low: float, high: float
-) -> float:
+def crossing(first: OpenChain, second: OpenChain, scale: Callable[[int], float], low: float, high: float) -> float:
     """Return the detuning between `low` and `high` at which scale(L) sigma_mid(L) agree, to 1e-7."""
 
     def difference(delta: float) -> float:

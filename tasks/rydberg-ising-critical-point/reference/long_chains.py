@@ -88,8 +88,7 @@ def sweep(ratios, lengths, reach, bond_dimension, out):
                 start = time.monotonic()
                 energy, sigma, entropy, psi = solve(length, ratio, delta, reach, bond_dimension, psi)
                 print(
-                    f"{ratio},{length},{delta:.6f},{reach},{bond_dimension},"
-                    f"{energy:.11f},{sigma:.11f},{entropy:.9f}",
+                    f"{ratio},{length},{delta:.6f},{reach},{bond_dimension},{energy:.11f},{sigma:.11f},{entropy:.9f}",
                     file=out,
                     flush=True,
                 )

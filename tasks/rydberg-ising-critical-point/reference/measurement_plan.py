@@ -94,9 +94,7 @@ def truth_of(parts) -> np.ndarray:
 
 def draw_frequencies(theta: np.ndarray, settings: list[Setting], rng: np.random.Generator) -> np.ndarray:
     expected = predict(theta, settings)
-    return np.concatenate(
-        [rng.multinomial(n, p) / n for p, n in zip(expected, samples(settings), strict=True)]
-    )
+    return np.concatenate([rng.multinomial(n, p) / n for p, n in zip(expected, samples(settings), strict=True)])
 
 
 def estimate(theta: np.ndarray, settings: list[Setting], rng: np.random.Generator) -> np.ndarray:
@@ -109,7 +107,9 @@ def estimate(theta: np.ndarray, settings: list[Setting], rng: np.random.Generato
 
 def fit(frequencies: np.ndarray, settings: list[Setting]) -> np.ndarray:
     """Return a full fit that starts from the data sheet: first one atom, then all readings."""
-    counts = np.concatenate([np.full(2 if s[1] >= 40 else 4, n) for s, n in zip(settings, samples(settings), strict=True)])
+    counts = np.concatenate(
+        [np.full(2 if s[1] >= 40 else 4, n) for s, n in zip(settings, samples(settings), strict=True)]
+    )
 
     def residuals(x: np.ndarray, chosen: np.ndarray, used: list[Setting]) -> np.ndarray:
         expected = np.concatenate(predict(x * SCALES, used))
@@ -117,18 +117,25 @@ def fit(frequencies: np.ndarray, settings: list[Setting]) -> np.ndarray:
 
     sizes = [2 if s[1] >= 40 else 4 for s in settings]
     single = np.concatenate([np.full(n, n == 2) for n in sizes])
-    bounds = (np.array([0.8, -0.4, 6e5, 10.0, 0.0, 0.0]) / SCALES, np.array([1.2, 0.4, 1.2e6, 300.0, 0.2, 0.3]) / SCALES)
+    bounds = (
+        np.array([0.8, -0.4, 6e5, 10.0, 0.0, 0.0]) / SCALES,
+        np.array([1.2, 0.4, 1.2e6, 300.0, 0.2, 0.3]) / SCALES,
+    )
     best = None
     for offset in (-0.18, -0.09, 0.0, 0.09, 0.18):  # Ramsey fringes repeat: start from several offsets
         for scale in (0.94, 1.0, 1.06):
             start = np.array([scale, offset, instance.NOMINAL_C6_MHZ_UM6, 60.0, 0.02, 0.05]) / SCALES
-            found = least_squares(residuals, start, bounds=bounds, args=(single, [s for s in settings if s[1] >= 40]), max_nfev=15)
+            found = least_squares(
+                residuals, start, bounds=bounds, args=(single, [s for s in settings if s[1] >= 40]), max_nfev=15
+            )
             best = found if best is None or found.cost < best.cost else best
     outcomes = []
     for c6 in np.array([0.92, 1.0, 1.08]) * instance.NOMINAL_C6_MHZ_UM6:
         start = best.x.copy()
         start[2] = c6 / SCALES[2]
-        outcomes.append(least_squares(residuals, start, bounds=bounds, args=(np.full(len(counts), True), settings), max_nfev=15))
+        outcomes.append(
+            least_squares(residuals, start, bounds=bounds, args=(np.full(len(counts), True), settings), max_nfev=15)
+        )
     return min(outcomes, key=lambda found: found.cost).x * SCALES
 
 

@@ -112,13 +112,16 @@ def main() -> None:
             local = exponents(curves, reference, scale)
             own = extrapolations(lengths, found)["last two in l^-2"]
             print(
-                "    beta/nu at the reference: " + " ".join(f"{x:.4f}" for x in local)
+                "    beta/nu at the reference: "
+                + " ".join(f"{x:.4f}" for x in local)
                 + f" -> {to_infinity(lengths, local):.4f}; at the own extrapolated value -> "
                 f"{to_infinity(lengths, exponents(curves, own, scale)):.4f}; "
                 f"at the crossing of the largest pair {exponents(curves, found[-1], scale)[-2]:.4f}"
             )
         sine_crossing = curves[-2].crosses(curves[-1], open_chain)
-        print(f"    bulk exponent at the sine crossing of the largest pair {exponents(curves, sine_crossing, bulk)[-1]:.4f}")
+        print(
+            f"    bulk exponent at the sine crossing of the largest pair {exponents(curves, sine_crossing, bulk)[-1]:.4f}"
+        )
         print("    beta/nu, excess length, both free: %.4f %.2f" % free_length(curves, reference))
     print("\nDMRG, beta/nu of successive lengths at the reference")
     longest = list(chains)
