@@ -6,11 +6,12 @@ FLAGSHIP := rydberg-ising-critical-point
 # Tasks whose slow checks `make tasks` runs; CI passes the changed ones.
 TASKS ?= $(notdir $(patsubst %/,%,$(dir $(wildcard tasks/*/task.md))))
 
-.PHONY: help setup demo test check format tasks bench clean
+.PHONY: help setup demo test test-oldest check format tasks bench clean
 
 help:
 	@echo "make demo    play the flagship task with its oracle and print the grade"
 	@echo "make test    run the test suite"
+	@echo "make test-oldest  the environment's tests under the oldest supported Gymnasium"
 	@echo "make check   formatting, lint, types"
 	@echo "make tasks   slow checks of every task: oracle, noop, all cases (TASKS=... for some)"
 	@echo "make bench   measure what a tool call costs"
@@ -32,6 +33,12 @@ demo: setup
 test: setup
 	$(BIN)/python -m pytest
 
+# The oldest Gymnasium that is supported, in an environment of its own.
+test-oldest:
+	$(MAKE) setup VENV=.venv-oldest
+	.venv-oldest/bin/python -m pip install --quiet --disable-pip-version-check "gymnasium==1.2.2"
+	.venv-oldest/bin/python -m pytest tests/test_env.py
+
 check: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -48,4 +55,4 @@ bench: setup
 	$(BIN)/python -m benchmarks tool_call
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-oldest build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

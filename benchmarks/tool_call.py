@@ -23,7 +23,6 @@ from fpenv.sandbox.mounts import default_hidden_paths, plan
 from fpenv.sandbox.rootfs import provide_stage
 from fpenv.sandbox.runtime import provide
 from fpenv.sandbox.sandbox import SandboxSpec
-from fpenv.sandbox.stage import FIRST_BIND_FD
 from fpenv.testing.fake_sandbox import FakeBackend
 
 TASK = Path(__file__).resolve().parent.parent / "tests" / "packages" / "coin"
@@ -56,13 +55,11 @@ def main(rounds: int) -> int:
 def bare_bwrap_argv() -> list[str]:
     """A plain bwrap with the mounts of a sandbox, that starts the runtime's python and prints a byte."""
     bwrap = find_bwrap()
-    layout = plan(SandboxSpec(), provide("pytest\npypdf\n").path, bwrap, default_hidden_paths())
+    layout = plan(SandboxSpec(), provide("pytest\npypdf\n").path, default_hidden_paths())
     stage, arguments, rest = str(provide_stage()), [], list(layout.arguments)
     while rest:
         word = rest.pop(0)
-        if word == "--ro-bind-fd":
-            arguments += ["--ro-bind", layout.sources[int(rest.pop(0)) - FIRST_BIND_FD], rest.pop(0)]
-        elif word == "--bind" and rest[0].startswith(stage):
+        if word == "--bind" and rest[0].startswith(stage):
             arguments += ["--tmpfs", rest[1]]
             del rest[:2]
         else:

@@ -146,6 +146,7 @@ class Episode:
     def close(self) -> None:
         """End the sandbox. Idempotent."""
         self._room.sandbox.close()
+        self._room.library.close()
 
     def _seconds_left(self) -> float:
         return self.time_limit_s - (self._config.clock() - self._started)

@@ -18,6 +18,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
+import sys
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -28,9 +29,9 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fpenv.errors import ConfigError, TaskError
-from fpenv.grading.rubric import load_rubric
 from fpenv.names import NAMESPACE, list_tasks, tasks_root
 from fpenv.records import Criterion
+from fpenv.rubric import load_rubric
 from fpenv.sandbox.sandbox import Limits
 
 
@@ -136,7 +137,7 @@ class Task:
 
     def module(self, file: str) -> ModuleType | None:
         """Import one of the task's own Python files on the host, or None where the task has none."""
-        return _import(self.path / file, f"fpenv_task_{self.name.replace('-', '_')}_{Path(file).stem}")
+        return _import(self.path / file)
 
     def _one_of(self, *names: str) -> Path:
         for name in names:
@@ -198,15 +199,18 @@ def _split(file: Path) -> tuple[Frontmatter, str]:
 
 
 @lru_cache(maxsize=256)
-def _import(file: Path, name: str) -> ModuleType | None:
+def _import(file: Path) -> ModuleType | None:
     if not file.is_file():
         return None
+    name = f"fpenv_task_{hashlib.sha256(str(file).encode()).hexdigest()[:16]}_{file.stem}"
     spec = importlib.util.spec_from_file_location(name, file)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses look their module up by name
     try:
         spec.loader.exec_module(module)
     except Exception as error:
+        del sys.modules[name]
         raise TaskError(f"{file}: importing it raised {type(error).__name__}: {error}") from error
     return module

@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "fpenv"
 # Lowest first. A module may import from its own layer's line and from those above it in this list.
 LAYERS = (
     ("errors", "records", "names"),
-    ("sandbox", "instruments", "rubric"),
+    ("sandbox", "instruments", "untrusted", "rubric"),
     ("task",),
     ("instance",),
     ("tools", "store", "grading"),

@@ -17,10 +17,10 @@ from typing import Any
 
 from fpenv.errors import ReviewError, SandboxError, SandboxGone
 from fpenv.grading.reviewer import ReviewCase
-from fpenv.grading.untrusted import Untrusted, parse_json, show
 from fpenv.records import Criterion, Evidence, Review, Verdict
-from fpenv.sandbox.sandbox import SandboxSpec
+from fpenv.sandbox.sandbox import Limits, SandboxSpec
 from fpenv.store import check_name, jsonable
+from fpenv.untrusted import Untrusted, parse_json, show
 
 FOLDER = "/review"
 RUNNER = "import sys; sys.path.insert(0, '/review'); import review; review.main('/review', sys.argv[1])"
@@ -28,6 +28,8 @@ MAX_ANSWER_BYTES = 8 << 20
 MAX_QUOTES = 20
 QUOTE_LIMIT = 500
 REASON_LIMIT = 2000
+# More than the checks need, so that what an agent hands in cannot exhaust its reviewer.
+LIMITS = Limits(memory_bytes=4 << 30, disk_bytes=256 << 20, processes=64)
 ENVIRONMENT = {"HOME": "/tmp", "PYTHONHASHSEED": "0"}
 
 
@@ -74,7 +76,7 @@ def _run(case: ReviewCase, reviewer: EvidenceReviewer) -> bytes:
     out = f"/tmp/findings-{secrets.token_hex(16)}.json"
     command = ["python3", "-s", "-P", "-B", "-c", RUNNER, out]
     contents = _contents(case, reviewer)
-    spec = SandboxSpec(runtime=case.runtime, read_only={FOLDER: contents}, limits=case.task.limits)
+    spec = SandboxSpec(runtime=case.runtime, read_only={FOLDER: contents}, limits=LIMITS)
     try:
         with case.backend.start(spec) as sandbox:
             result = sandbox.exec(command, timeout_s=reviewer.timeout_s, cwd="/", env=ENVIRONMENT)

@@ -23,13 +23,13 @@ from typing import Any
 
 from fpenv.errors import ReviewError
 from fpenv.grading.reviewer import NoReviewer, ReviewCase, Reviewer
-from fpenv.grading.rubric import score_rubric
-from fpenv.grading.untrusted import show
 from fpenv.grading.verifier import VerifierJob, run_verifier
 from fpenv.records import Criterion, Grade, Review, Step, TestOutcome, VerifierResult
+from fpenv.rubric import score_rubric
 from fpenv.sandbox.sandbox import Backend, Collected
 from fpenv.store import canonical_json
 from fpenv.task import Task
+from fpenv.untrusted import show
 
 
 @dataclass(frozen=True)

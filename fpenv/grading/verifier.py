@@ -10,36 +10,32 @@ report; all passed, yet test.sh failed without a reward) is repeated once on the
 that control is conclusive, the deliverables were the cause and D = 0; if not, or without a control, the
 result is ungraded.
 
-Not covered: a verifier that imports deliverables into pytest's own process hands them the report's key;
-and a test.sh that starts pytest with `python -I`, or twice, reports nothing and is ungraded.
+Not covered: a verifier that imports deliverables into pytest's own process lets them find the report's key
+in its memory. Only the first pytest that a test.sh starts is heard, and none that is started by `python -I`:
+what is then missing leaves every submission of that package ungraded.
 """
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import json
-import re
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from importlib.resources import files as package_files
 from pathlib import Path
-from typing import Any, Literal, TypeGuard
+from typing import Any
 
 from fpenv.errors import SandboxError, SandboxGone, VerifierError
-from fpenv.grading.untrusted import Untrusted, parse_json, show
+from fpenv.grading.outcomes import MAX_REPORT_BYTES, MESSAGE_LIMIT, Report, parse_report, parse_reward
 from fpenv.records import TestOutcome, VerifierResult
 from fpenv.sandbox.sandbox import Backend, Collected, ExecResult, Limits, Sandbox, SandboxSpec
 from fpenv.store import check_name, read_files
+from fpenv.untrusted import show
 
 PLUGIN_FOLDER = "/opt/fpenv"
 LOGS = "/logs/verifier"
 REPORTS = "/logs/report"
 KEY_FD = 9
-MAX_REPORT_BYTES = 32 << 20
-MAX_TESTS = 10_000
-MESSAGE_LIMIT = 2000
 
 # The key goes in by stdin and on by a pipe that only the plugin drains: no environment or file holds it.
 LAUNCHER = (
@@ -66,7 +62,8 @@ ENVIRONMENT = {
 class VerifierJob:
     """All that a verification depends on: the same job twice gives the same result, byte for byte.
 
-    folder: the package's verifier, on the host. references: become /verifier/references.json, if given.
+    folder: the package's verifier, on the host. deliverables: win over an input of the same path.
+    references: become /verifier/references.json, if given.
     expected: ids of the hidden tests relative to /verifier; None takes what the control reports, or else
         what pytest collects in a sandbox without deliverables.
     control: the oracle's deliverables. timeout_s: for one run of test.sh.
@@ -81,16 +78,6 @@ class VerifierJob:
     runtime: Path | None = None
     limits: Limits = field(default_factory=Limits)
     timeout_s: float = 300.0
-
-
-@dataclass(frozen=True)
-class Report:
-    """What the plugin wrote. `ended` says that the session came to its own end and every line was authentic."""
-
-    collected: tuple[str, ...] = ()
-    outcomes: tuple[TestOutcome, ...] = ()
-    uncollected: tuple[tuple[str, str], ...] = ()
-    ended: bool = False
 
 
 @dataclass(frozen=True)
@@ -124,37 +111,6 @@ def collect_tests(job: VerifierJob, backend: Backend) -> tuple[str, ...]:
     """Ids of the tests that pytest collects without deliverables, in order. Raises SandboxError."""
     bare = replace(job, deliverables={})
     return _run(bare, backend, extra_options=" --collect-only").report.collected
-
-
-def parse_report(data: bytes, key: bytes) -> Report:
-    """Read a signed report up to its first line that is not authentic or not as agreed."""
-    reading = _Reading()
-    *lines, rest = data[:MAX_REPORT_BYTES].split(b"\n")
-    for line in lines:
-        signature, _, body = line.partition(b" ")
-        expected = hmac.new(key, body, hashlib.sha256).hexdigest().encode()
-        if reading.ended or not hmac.compare_digest(signature, expected):
-            return reading.report(whole=False)
-        try:
-            reading.add(parse_json(body))
-        except Untrusted:
-            return reading.report(whole=False)
-    return reading.report(whole=rest == b"")
-
-
-def parse_reward(files: Mapping[str, bytes]) -> tuple[float | None, str]:
-    """The package's reward and what is wrong with it: json wins, and both must agree to 1e-9 if both exist."""
-    found: dict[str, float] = {}
-    for name, parse in (("reward.json", _json_reward), ("reward.txt", _text_reward)):
-        if name in files:
-            try:
-                found[name] = parse(files[name])
-            except Untrusted as error:
-                return None, f"{name}: {error}"
-    values = list(found.values())
-    if len(values) == 2 and abs(values[0] - values[1]) > 1e-9:
-        return None, f"reward.json says {values[0]:g} and reward.txt {values[1]:g}: expected them to agree"
-    return (values[0], "") if values else (None, "")
 
 
 def _verify(job: VerifierJob, backend: Backend) -> VerifierResult:
@@ -285,67 +241,3 @@ def _ungraded(expected: tuple[str, ...], run: Run | None, reason: str) -> Verifi
     if run and run.ending:
         reason = f"{reason} ({run.ending})"
     return VerifierResult(status="ungraded", passed=False, tests=tests, reason=reason)
-
-
-class _Reading:
-    """A report while it is read, line by line."""
-
-    def __init__(self) -> None:
-        self.lines = 0
-        self.collected: tuple[str, ...] = ()
-        self.outcomes: dict[str, TestOutcome] = {}
-        self.uncollected: list[tuple[str, str]] = []
-        self.ended = False
-
-    def report(self, whole: bool) -> Report:
-        outcomes, uncollected = tuple(self.outcomes.values()), tuple(self.uncollected)
-        return Report(self.collected, outcomes, uncollected, ended=whole and self.ended)
-
-    def add(self, line: Any) -> None:
-        """Take up one authentic line. Raises Untrusted."""
-        if not isinstance(line, dict) or line.get("n") != self.lines or self.lines > MAX_TESTS:
-            raise Untrusted(f"expected line {self.lines} of the report, got another")
-        self.lines += 1
-        match line:
-            case {"kind": "collected", "ids": list(ids)} if len(ids) <= MAX_TESTS and all(map(_is_id, ids)):
-                self.collected = tuple(ids)
-            case {"kind": "uncollected", "id": str(name), "message": str(message)}:
-                self.uncollected.append((show(name, 200), show(message, 500)))
-            case {"kind": "test", "id": name, "outcome": outcome, "message": str(message)} if _is_id(
-                name
-            ) and _is_outcome(outcome):
-                self._keep_worse(TestOutcome(test_id=name, outcome=outcome, message=show(message, MESSAGE_LIMIT)))
-            case {"kind": "end", "exitstatus": int()}:
-                self.ended = True
-            case _:
-                raise Untrusted(f"expected a line of the report, got {show(repr(line), 200)}")
-
-    def _keep_worse(self, test: TestOutcome) -> None:
-        before = self.outcomes.get(test.test_id)
-        if before is None or before.outcome == "passed":
-            self.outcomes[test.test_id] = test
-
-
-def _is_id(value: object) -> TypeGuard[str]:
-    return isinstance(value, str) and 0 < len(value) <= 1000 and value.isprintable()
-
-
-def _is_outcome(value: object) -> TypeGuard[Literal["passed", "failed", "error", "skipped"]]:
-    return value in ("passed", "failed", "error", "skipped")
-
-
-def _json_reward(data: bytes) -> float:
-    raw = parse_json(data, max_bytes=1 << 16)
-    value = raw.get("reward") if isinstance(raw, dict) else raw
-    if isinstance(raw, dict) and "reward" not in raw and len(raw) == 1:
-        (value,) = raw.values()
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise Untrusted(f'expected a number, or an object with the number "reward", got {show(repr(raw), 100)}')
-    return float(value)
-
-
-def _text_reward(data: bytes) -> float:
-    text = data[:100].decode("ascii", "replace").strip()
-    if not re.fullmatch(r"[+-]?[0-9]{1,20}(\.[0-9]{1,20})?([eE][+-]?[0-9]{1,2})?", text):
-        raise Untrusted(f"expected one number, got {show(text, 60)!r}")
-    return float(text)

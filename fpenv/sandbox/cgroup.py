@@ -20,6 +20,8 @@ _OVERHEAD = 2
 """Processes of the sandbox itself: bubblewrap's outer one and the guest."""
 
 _PERIOD_US = 100_000
+_SWAP = {"memory.swap.max": "0", "memory.memsw.limit_in_bytes": ""}
+"""Where swap is accounted: none in version 2; memory and swap together as much as memory in version 1."""
 
 
 @dataclass(frozen=True)
@@ -96,17 +98,24 @@ def _make(folder: Path, settings: list[tuple[str, str]]) -> bool:
         return False
     try:
         for control, value in settings:
-            # Without O_CREAT: a control that is not there is a controller that is not enabled.
-            fd = os.open(folder / control, os.O_WRONLY | os.O_CLOEXEC)
-            try:
-                os.write(fd, value.encode())
-            finally:
-                os.close(fd)
+            _set(folder / control, value)
     except OSError:
         with contextlib.suppress(OSError):
             folder.rmdir()
         return False
+    for control, value in _SWAP.items():
+        with contextlib.suppress(OSError):  # kernels without swap accounting have no such control
+            _set(folder / control, value or dict(settings).get("memory.limit_in_bytes", ""))
     return True
+
+
+def _set(control: Path, value: str) -> None:
+    # Without O_CREAT: a control that is not there is a controller that is not enabled.
+    fd = os.open(control, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(fd, value.encode())
+    finally:
+        os.close(fd)
 
 
 def _version1_settings(limits: Limits) -> dict[str, list[tuple[str, str]]]:

@@ -85,9 +85,10 @@ class GuestChannel:
         payload = _pack_exec(argv, timeout_s, cwd, variables, stdin, output_limit)
         deadline = time.monotonic() + timeout_s + GRACE_S
         self._send(guest.EXEC, payload, deadline)
+        patience = deadline
         outputs = {guest.STDOUT: bytearray(), guest.STDERR: bytearray()}
         while True:
-            frame = self._receive(deadline)
+            frame = self._receive(patience)
             if frame.kind in outputs:
                 output = outputs[frame.kind]
                 output += frame.payload
@@ -97,7 +98,7 @@ class GuestChannel:
                     on_output(_STREAM_NAMES[frame.kind], frame.payload)
             elif frame.kind == guest.CALL:
                 self._answer(frame, deadline)
-                deadline = max(deadline, time.monotonic() + GRACE_S)
+                patience = max(deadline, time.monotonic() + GRACE_S)
             elif frame.kind == guest.EXITED:
                 return self._finish(frame, bytes(outputs[guest.STDOUT]), bytes(outputs[guest.STDERR]))
             else:
@@ -176,7 +177,12 @@ class GuestChannel:
             raise ChannelBroken(f"the pipe to the guest broke: {error.strerror}") from None
 
     def _answer(self, frame: Frame, deadline: float) -> None:
-        """Let the host's handler answer a service call. If it raises, exec does once the command has ended."""
+        """Let the host's handler answer a service call. If it raises, exec does once the command has ended.
+
+        A slow handler does not count against the guest, but past the deadline no further call is taken.
+        """
+        if time.monotonic() > deadline:
+            raise ChannelBroken("the guest goes on calling services past its time", cause="timeout")
         try:
             connection, name, request = frames.parse_service_call(frame)
         except ProtocolError as error:
@@ -239,7 +245,8 @@ class _CollectReader:
                 self._refused[self._path(index)] = frame.text(guest.REFUSED_HEAD)
             elif frame.kind == guest.FILE:
                 index, size = frame.head(guest.FILE_HEAD)
-                self._files[self._path(index)] = self._content(channel, size, deadline)
+                path = self._path(index)
+                self._files[path] = self._content(channel, size, deadline)
             else:
                 channel._raise_failure(frame, self._paths[0] if self._paths else "/root")
         missing = set(self._paths) - set(self._files) - set(self._refused)

@@ -227,6 +227,8 @@ class Guest:
     def start(self, payload: bytes) -> None:
         if self.collected:
             raise OSError(errno.ESHUTDOWN, "the deliverables are collected, nothing runs any more")
+        if self.command:
+            self.abandon(self.command)
         timeout_s, limit, arguments, variables = EXEC_HEAD.unpack_from(payload)
         strings = unpack_strings(payload, EXEC_HEAD.size)
         cwd, stdin = strings[0], strings[-1]
@@ -274,6 +276,15 @@ class Guest:
             self.forget(command.stdin_fd)
             os.close(command.stdin_fd)
             command.stdin_fd = None
+
+    def abandon(self, command: Command) -> None:
+        """End a command whose end nobody waits for any more."""
+        kill(os.killpg, command.pid)
+        self.close_stdin(command)
+        for stream in command.streams:
+            self.forget(stream.fd)
+            os.close(stream.fd)
+        self.command = None
 
     def advance(self, command: Command) -> None:
         """End the command if it has ended or its time is up."""

@@ -11,6 +11,7 @@ import fcntl
 import os
 import random
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,7 +22,8 @@ _FIRST_UID, _COUNT = 0x70000000, 1 << 16
 """The first ids above what systemd reserves for containers (its "Users, Groups, UIDs and GIDs" page)."""
 
 Cleaner = Callable[[list[str]], None]
-_swept: set[int] = set()
+_SWEEP_EVERY_S = 60.0
+_last_sweep = -_SWEEP_EVERY_S
 _sweep_lock = threading.Lock()
 
 
@@ -46,7 +48,7 @@ class Lease:
 def take_lease(clean: Cleaner) -> Lease:
     """Return a lease that no other process holds; `clean` removes what dead ones left."""
     folder = _folder()
-    _sweep_once(folder, clean)
+    _sweep(folder, clean)
     first, count = _uid_range()
     offset = random.SystemRandom().randrange(count)
     for step in range(count):
@@ -106,11 +108,12 @@ def _clean(fd: int, clean: Cleaner) -> None:
     os.ftruncate(fd, 0)
 
 
-def _sweep_once(folder: Path, clean: Cleaner) -> None:
+def _sweep(folder: Path, clean: Cleaner) -> None:
+    global _last_sweep
     with _sweep_lock:
-        if os.getpid() in _swept:
+        if time.monotonic() - _last_sweep < _SWEEP_EVERY_S:
             return
-        _swept.add(os.getpid())
+        _last_sweep = time.monotonic()
     for path in folder.iterdir():
         fd = _lock(path, create=False)
         if fd is not None:

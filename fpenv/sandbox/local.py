@@ -31,34 +31,26 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import signal
-import socket
-import struct
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from fpenv.errors import SandboxError, SandboxGone
-from fpenv.sandbox import isolation, seccomp
+from fpenv.sandbox import seccomp
 from fpenv.sandbox.bwrap import find_bwrap
 from fpenv.sandbox.cgroup import Cgroup, make_cgroup, remove_groups
 from fpenv.sandbox.channel import ChannelBroken, GuestChannel
 from fpenv.sandbox.isolation import Promise, check_isolation, describe_isolation
-from fpenv.sandbox.launcher import Launcher, get_launcher
+from fpenv.sandbox.launcher import get_launcher
 from fpenv.sandbox.lease import Lease, take_lease
 from fpenv.sandbox.mounts import default_hidden_paths, plan, stage_request
+from fpenv.sandbox.running import START_DEADLINE_S, Running, launch
 from fpenv.sandbox.runtime import provide
 from fpenv.sandbox.sandbox import Collected, ExecResult, OutputSink, SandboxSpec, ServiceHandler
 from fpenv.sandbox.watchdog import get_watchdog
 
 __all__ = ["LocalBackend", "LocalSandbox", "Promise", "check_isolation", "describe_isolation"]
-
-_START_DEADLINE_S = 60.0
-_END_DEADLINE_S = 10.0
-_CREDENTIALS = struct.Struct("iii")
-_RECEIVE = 1 << 18
 
 
 class LocalBackend:
@@ -87,66 +79,29 @@ class LocalBackend:
             bpf = seccomp.build_filter(memory_is_bounded=bounded)
             request = stage_request(layout, spec, bwrap, bpf, uid=lease.uid, data_limit=not bounded)
             request["cgroups"] = cgroup.entries
-            running = _launch(get_launcher(), request, layout.contents)
+            running = launch(get_launcher(), request, layout.contents)
         except BaseException:
             cgroup.remove()
             lease.release()
             raise
         if not bounded:
             get_watchdog().watch(running.guest_pid, spec.limits.memory_bytes)
-        return LocalSandbox(running, lease, cgroup, spec, serve)
-
-
-@dataclass
-class _Running:
-    """A started sandbox as the host sees it: bubblewrap's outer process, the guest, and the pipe to it."""
-
-    launcher: Launcher
-    outer_pid: int
-    outer_fd: int
-    link: SocketLink
-    stderr_fd: int
-    guest_pid: int = -1
-    guest_fd: int = -1
-
-    def end(self, *, kill: bool) -> int | None:
-        """Wait until everything inside is dead and return how bubblewrap ended, None if that is unknown.
-
-        kill: end it now; otherwise it is ending by itself and gets a moment to tell its own status.
-        """
-        if self.guest_fd >= 0:
-            if kill:
-                _kill(self.guest_fd)
-            _wait(self.guest_fd, _END_DEADLINE_S)
-        elif kill:
-            _kill(self.outer_fd)
-        if not _wait(self.outer_fd, 1.0):
-            _kill(self.outer_fd)
-            _wait(self.outer_fd, _END_DEADLINE_S)
-        try:
-            return self.launcher.reap(self.outer_pid)
-        except SandboxError:
-            return None
-
-    def release(self) -> None:
-        self.link.close()
-        for fd in (self.outer_fd, self.guest_fd, self.stderr_fd):
-            if fd >= 0:
-                os.close(fd)
+        box = LocalSandbox(running, lease, cgroup, spec, serve)
+        box._greet()
+        return box
 
 
 class LocalSandbox:
     """A sandbox on this machine; see the module for what it promises."""
 
     def __init__(
-        self, running: _Running, lease: Lease, cgroup: Cgroup, spec: SandboxSpec, serve: ServiceHandler | None
+        self, running: Running, lease: Lease, cgroup: Cgroup, spec: SandboxSpec, serve: ServiceHandler | None
     ) -> None:
         self._running, self._lease, self._cgroup = running, lease, cgroup
         self._channel = GuestChannel(running.link, env=spec.env, services=spec.services, serve=serve)
         self._owner = os.getpid()
         self._ended: SandboxGone | None = None
         self._oom_kills = 0
-        self._channel.await_ready(time.monotonic() + _START_DEADLINE_S)
 
     @property
     def pid(self) -> int:
@@ -215,6 +170,13 @@ class LocalSandbox:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
+    def _greet(self) -> None:
+        try:
+            self._channel.await_ready(time.monotonic() + START_DEADLINE_S)
+        except ChannelBroken as broken:
+            self.close()
+            raise SandboxError(f"the sandbox did not start: {broken}") from None
+
     def _check(self) -> None:
         if self._ended is not None:
             raise SandboxGone(str(self._ended), by_agent=self._ended.by_agent)
@@ -243,86 +205,3 @@ class LocalSandbox:
             self._cgroup.remove()
             self._lease.release()
         return status
-
-
-class SocketLink:
-    """A socket to the guest, with deadlines."""
-
-    def __init__(self, connection: socket.socket) -> None:
-        self._socket = connection
-        self._held = b""
-
-    def send(self, data: bytes, deadline: float) -> None:
-        self._socket.settimeout(max(deadline - time.monotonic(), 0.001))
-        self._socket.sendall(data)
-
-    def receive(self, deadline: float) -> bytes:
-        if self._held:
-            data, self._held = self._held, b""
-            return data
-        self._socket.settimeout(max(deadline - time.monotonic(), 0.001))
-        return self._socket.recv(_RECEIVE)
-
-    def identify_peer(self, deadline: float) -> int:
-        """Return the sender of the first bytes, as the kernel tells it; they are kept. 0 at the end."""
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
-        self._socket.settimeout(max(deadline - time.monotonic(), 0.001))
-        self._held, ancillary, _, _ = self._socket.recvmsg(_RECEIVE, socket.CMSG_SPACE(_CREDENTIALS.size))
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 0)
-        for _, kind, data in ancillary:
-            if self._held and kind == socket.SCM_CREDENTIALS:
-                return int(_CREDENTIALS.unpack(data)[0])
-        return 0
-
-    def close(self) -> None:
-        self._socket.close()
-
-
-def _launch(launcher: Launcher, request: Mapping[str, object], contents: Sequence[bytes]) -> _Running:
-    """Start bubblewrap and wait for the guest's first words. Raises SandboxError."""
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-    ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
-    stderr_read, stderr_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-    os.set_blocking(stderr_write, True)
-    try:
-        pid = launcher.start(request, contents, theirs.fileno(), stderr_write)
-        running = _Running(launcher, pid, os.pidfd_open(pid), SocketLink(ours), stderr_read)
-    except BaseException:
-        ours.close()
-        os.close(stderr_read)
-        raise
-    finally:
-        theirs.close()
-        os.close(stderr_write)
-    try:
-        running.guest_pid = running.link.identify_peer(time.monotonic() + _START_DEADLINE_S)
-        if running.guest_pid > 0:
-            running.guest_fd = os.pidfd_open(running.guest_pid)
-            return running
-        status = running.end(kill=False)
-        said = _read_all(stderr_read)
-        running.release()
-        raise SandboxError(isolation.explain_failure(said, status))
-    except OSError as error:
-        running.end(kill=True)
-        said = _read_all(stderr_read)
-        running.release()
-        raise SandboxError(f"the sandbox did not start: {error} {said}".strip()) from None
-
-
-def _read_all(fd: int) -> str:
-    with contextlib.suppress(OSError):
-        return os.read(fd, 1 << 16).decode(errors="replace").strip()
-    return ""
-
-
-def _kill(fd: int) -> None:
-    with contextlib.suppress(OSError):
-        signal.pidfd_send_signal(fd, signal.SIGKILL)
-
-
-def _wait(fd: int, timeout_s: float) -> bool:
-    """Wait for the end of a process; say whether it came."""
-    poll = select.poll()
-    poll.register(fd, select.POLLIN)
-    return bool(poll.poll(timeout_s * 1000))

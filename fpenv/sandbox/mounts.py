@@ -64,7 +64,7 @@ def plan(spec: SandboxSpec, runtime: Path, hidden: Iterable[Path]) -> Layout:
     layout = Layout()
     _add_system(layout, hidden)
     layout.arguments += ["--ro-bind", str(runtime.resolve()), "/opt/runtime"]
-    layout.arguments += ["--proc", "/proc", "--dev", "/dev"]
+    layout.arguments += ["--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys", "--dev", "/dev"]
     _add_writable(layout, spec)
     _add_read_only(layout, spec)
     layout.arguments += ["--symlink", "/tmp", "/var/tmp", "--remount-ro", "/dev", "--remount-ro", "/"]

@@ -38,15 +38,19 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-@functools.cache
 def provide_etc() -> Path:
     """Return the folder that is /etc inside."""
+    return provide_folder(cache_root() / f"etc-{_etc_key()}", _build_etc)
+
+
+@functools.cache
+def _etc_key() -> str:
     key = hashlib.sha256(repr(sorted(_MADE.items())).encode())
     for name in (*_FROM_HOST, _CERTIFICATES):
         for path in (Path("/etc", name), *sorted(Path("/etc", name).glob("*"))):
             if path.exists():
                 key.update(f"{path} {path.stat().st_mtime_ns} {path.stat().st_size}\n".encode())
-    return provide_folder(cache_root() / f"etc-{key.hexdigest()[:16]}", _build_etc)
+    return key.hexdigest()[:16]
 
 
 def _build_etc(folder: Path) -> None:
@@ -65,37 +69,46 @@ def _build_etc(folder: Path) -> None:
     (folder / "os-release").symlink_to("/usr/lib/os-release")
 
 
-@functools.cache
 def provide_support() -> Path:
     """Return the folder that is /opt/lab inside."""
-    guest, client = ((_HERE / name).read_bytes() for name in ("guest.py", "client.py"))
-    key = hashlib.sha256(repr((guest, client, _COMMAND, sys.version)).encode())
-
-    def build(folder: Path) -> None:
-        for name, content in (("guest/guest.py", guest), ("lib/lab.py", client), ("bin/lab", _COMMAND.encode())):
-            path = folder / name
-            path.parent.mkdir()
-            path.write_bytes(content)
-            if path.suffix == ".py":
-                py_compile.compile(
-                    str(path),
-                    dfile=f"/opt/lab/{name}",
-                    doraise=True,
-                    optimize=0,
-                    invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
-                )
-        (folder / "bin/lab").chmod(0o755)
-
-    return provide_folder(cache_root() / f"support-{key.hexdigest()[:16]}", build)
+    return provide_folder(cache_root() / f"support-{_support_key()}", _build_support)
 
 
 @functools.cache
+def _support_files() -> dict[str, bytes]:
+    return {
+        "guest/guest.py": (_HERE / "guest.py").read_bytes(),
+        "lib/lab.py": (_HERE / "client.py").read_bytes(),
+        "bin/lab": _COMMAND.encode(),
+    }
+
+
+@functools.cache
+def _support_key() -> str:
+    return hashlib.sha256(repr((_support_files(), sys.version)).encode()).hexdigest()[:16]
+
+
+def _build_support(folder: Path) -> None:
+    for name, content in _support_files().items():
+        path = folder / name
+        path.parent.mkdir()
+        path.write_bytes(content)
+        if path.suffix == ".py":
+            py_compile.compile(
+                str(path),
+                dfile=f"/opt/lab/{name}",
+                doraise=True,
+                optimize=0,
+                invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
+            )
+    (folder / "bin/lab").chmod(0o755)
+
+
 def provide_empty() -> Path:
     """Return an empty folder, which hides another one."""
     return provide_folder(cache_root() / "empty", lambda folder: None)
 
 
-@functools.cache
 def provide_stage() -> Path:
     """Return the folder that each sandbox mounts its own files on, in a mount namespace of its own."""
     return provide_folder(cache_root() / "stage", lambda folder: None)

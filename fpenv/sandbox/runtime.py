@@ -72,7 +72,10 @@ def provide(requirements: str, *, progress: Progress | None = None) -> Runtime:
     def build(folder: Path) -> None:
         say = progress or (lambda text: None)
         say(f"building the runtime {digest[:12]} with {', '.join(wanted) or 'no packages'}")
-        _build(folder, wanted, say)
+        if wanted:
+            _extend(provide("", progress=progress).path, folder, wanted, say)
+        else:
+            _build_empty(folder, say)
         say(f"the runtime {digest[:12]} is ready")
 
     return Runtime(provide_folder(path, build), digest)
@@ -95,7 +98,7 @@ def _interpreter_facts() -> tuple[str, ...]:
     return (sys.version, platform.machine(), "-".join(platform.libc_ver()), str(base), str(_is_system(base)))
 
 
-def _build(folder: Path, wanted: list[str], say: Progress) -> None:
+def _build_empty(folder: Path, say: Progress) -> None:
     base = _base_interpreter()
     if _is_system(base):
         _run([str(base), "-I", "-m", "venv", "--without-pip", str(folder)], "make a virtual environment")
@@ -110,10 +113,18 @@ def _build(folder: Path, wanted: list[str], say: Progress) -> None:
     site = folder / f"lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
     site.mkdir(parents=True, exist_ok=True)
     (site / "lab.pth").write_text("/opt/lab/lib\n")
-    if wanted:
-        _install(python, folder, wanted, say)
-    say("compiling")
-    _compile(python, folder)
+    say("compiling the standard library")
+    _compile(python, folder, folder / "lib")
+
+
+def _extend(empty: Path, folder: Path, wanted: list[str], say: Progress) -> None:
+    """Put packages on top of the empty layer, whose files are linked, not copied: nothing ever changes them."""
+    shutil.copytree(empty, folder, symlinks=True, copy_function=os.link, dirs_exist_ok=True)
+    python = folder / "bin/python3"
+    _install(python, folder, wanted, say)
+    say("compiling the packages")
+    for site in folder.glob("lib/python3*/site-packages"):
+        _compile(python, folder, site)
 
 
 def _copy_interpreter(base: Path, folder: Path) -> None:
@@ -189,8 +200,7 @@ def _point_inside(script: Path, folder: Path) -> None:
         script.write_bytes(content.replace(os.fsencode(folder), INSIDE.encode()))
 
 
-def _compile(python: Path, folder: Path) -> None:
-    library = folder / "lib"
+def _compile(python: Path, folder: Path, library: Path) -> None:
     command = [str(python), "-I", "-m", "compileall", "-q", "-j", str(min(4, os.cpu_count() or 1))]
     paths = ["-s", str(folder), "-p", INSIDE, "--invalidation-mode", "unchecked-hash", str(library)]
     # Some packages ship templates that are no valid Python: compileall then exits with 1.

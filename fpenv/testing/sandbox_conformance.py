@@ -167,6 +167,15 @@ class ExecConformance(_Fixtures):
         }
         assert seen[-1][2] - seen[0][2] > 0.8
 
+    def test_a_call_that_the_caller_broke_off_does_not_disturb_the_next(self, box: Sandbox) -> None:
+        def interrupt(stream: str, data: bytes) -> None:
+            raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            sh(box, "while :; do date +%N > beat; echo x; done", on_output=interrupt)
+        assert sh(box, "echo fine; sleep 0.2; cat beat > first").stdout == b"fine\n"
+        assert sh(box, "cmp beat first").exit_code == 0
+
     def test_stdin_reaches_the_command_and_ends(self, box: Sandbox) -> None:
         data = bytes(range(256)) * 8192
         assert sh(box, "sha256sum | cut -c1-64; wc -c", stdin=data).stdout.split()[1] == b"0"

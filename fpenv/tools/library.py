@@ -63,6 +63,12 @@ class Library:
         self._log.append(Search(query=query, hits=tuple(work.key for work in hits)))
         return hits
 
+    def close(self) -> None:
+        """Drop the index. The log stays."""
+        if self._index is not None:
+            self._index.close()
+            self._index = None
+
     def _match(self, terms: str, limit: int) -> list[Work]:
         if self._index is None:
             self._index = _build_index(self._works)

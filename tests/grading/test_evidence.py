@@ -61,11 +61,11 @@ def test_an_unreadable_paper_is_scored_not_ungraded(package):
 
 def test_a_pdf_bomb_is_scored_not_ungraded(package, monkeypatch):
     monkeypatch.setattr(
-        evidence, "RUNNER", evidence.RUNNER.replace("review.main", "review.PAPER_TIME_S = 2; review.main")
+        evidence, "RUNNER", evidence.RUNNER.replace("review.main", "review.PAPER_TIME_S = 1; review.main")
     )
     review = EVIDENCE.review(package.case({"paper.pdf": papers["BOMB"]}))
     assert scores(review) == [0, 0]
-    assert "could not be read within 2 s" in review.verdicts[1].reason
+    assert "could not be read within 1 s of processor time" in review.verdicts[1].reason
 
 
 CHECK = "def no_fabrication(case): return Finding(1, 'fine')\ndef literature(case): return {}\n"

@@ -137,7 +137,7 @@ def test_images_are_counted_without_decoding(read):
         (b"not a pdf at all", "not a readable PDF"),
         (b"%PDF-1.7\n" + b"<<" * 100_000, "not a readable PDF"),
         (paper("cut off here")[:200], "not a readable PDF"),
-        (pdf(), ""),
+        (pdf(), "no text to read"),
         (pdf(lines()), "no text to read"),
         (b"%PDF-1.7\n" + random.Random(1).randbytes(50_000), "not a readable PDF"),
     ],
@@ -150,9 +150,15 @@ def test_a_broken_paper_is_an_empty_paper_with_a_problem(read, data, problem):
 
 
 def test_a_bomb_is_an_unreadable_paper(read, monkeypatch):
-    monkeypatch.setattr(review, "PAPER_TIME_S", 2)
+    monkeypatch.setattr(review, "PAPER_TIME_S", 1)
     assert len(BOMB) < 100_000
-    assert "could not be read within 2 s" in read(BOMB).problem
+    assert "could not be read within 1 s of processor time" in read(BOMB).problem
+
+
+def test_a_runtime_that_cannot_read_papers_is_not_the_papers_fault(read, monkeypatch):
+    monkeypatch.setattr(review.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ModuleNotFoundError, match=r"runtime has no pypdf; add it to environment/requirements\.txt"):
+        read(paper("text"))
 
 
 def test_a_page_that_expands_beyond_all_bounds_is_unreadable(read):

@@ -1,7 +1,7 @@
 """From the rows of `long_chains.csv` to the critical line of the infinite chain, with its error.
 
-For each ratio V1 / rabi: sigma_mid(delta) is a parabola through three detunings; the scaled values of successive lengths
-cross at delta(L1, L2); with l^2 = (L1 + 2)(L2 + 2) the crossings of the last three pairs are solved for
+For each ratio V1 / rabi: sigma_mid(delta) is a parabola through three detunings; the scaled values of successive
+lengths cross at delta(L1, L2); with l^2 = (L1 + 2)(L2 + 2) the crossings of the last three pairs are solved for
 delta = delta_c + a / l^2 + b / l^3. The error quoted is the distance to the value without b.
 
     python critical_line.py          # the table, then the interpolation error of instance.py's polynomial

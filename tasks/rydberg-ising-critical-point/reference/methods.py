@@ -1,7 +1,7 @@
 """What right and wrong methods give: the table in README.md.
 
-For the canonical ratio V1 / rabi = 14.0 (--ratio for another) and the planned chains: crossings of successive lengths and
-their extrapolations for each model and each scaling, then beta/nu read in each way. Everything in units of the Rabi
+For the canonical ratio V1 / rabi = 14.0 (--ratio for another) and the planned chains: crossings of successive lengths
+and their extrapolations for each model and each scaling, then beta/nu read in each way. All in units of the Rabi
 frequency; the last column is the deviation from the reference in MHz at the canonical Rabi frequency.
 
     python methods.py            # lengths to 19 (full) and 23 (blockaded), about 5 min on one core
@@ -13,6 +13,7 @@ Needs numpy and scipy.
 from __future__ import annotations
 
 import argparse
+import itertools
 
 import numpy as np
 from critical_line import extrapolate, pair_crossings, read_rows
@@ -51,7 +52,7 @@ class Curve:
 
 def extrapolations(lengths, crossings) -> dict[str, float]:
     """Return the infinite-chain estimates that a careful reader might make of the crossings."""
-    squares = np.array([(a + 2.0) * (b + 2.0) for a, b in zip(lengths[:-1], lengths[1:], strict=True)])
+    squares = np.array([(a + 2.0) * (b + 2.0) for a, b in itertools.pairwise(lengths)])
     values = np.array(crossings)
     found = {"largest pair": values[-1], "last two in l^-2": np.polyfit(1 / squares[-2:], values[-2:], 1)[1]}
     if len(values) >= 3:
@@ -70,13 +71,13 @@ def exponents(curves: list[Curve], delta: float, scale) -> list[float]:
     """Return the local exponents of successive lengths at `delta`: slopes of log sigma against log scale^8."""
     return [
         (a.log_sigma(delta) - b.log_sigma(delta)) / (8 * np.log(scale(b.length) / scale(a.length)))
-        for a, b in zip(curves[:-1], curves[1:], strict=True)
+        for a, b in itertools.pairwise(curves)
     ]
 
 
 def to_infinity(lengths, values) -> float:
     """Return the last two local exponents, extrapolated in 1 / l."""
-    sizes = np.array([((a + 2.0) * (b + 2.0)) ** 0.5 for a, b in zip(lengths[:-1], lengths[1:], strict=True)])
+    sizes = np.array([((a + 2.0) * (b + 2.0)) ** 0.5 for a, b in itertools.pairwise(lengths)])
     return float(np.polyfit(1 / sizes[-2:], values[-2:], 1)[1])
 
 
@@ -104,7 +105,7 @@ def main() -> None:
         lengths = [7, 11, 15] if options.quick else [7, 11, 15, 19] + ([23] if model != "full" else [])
         curves = [Curve(length, options.ratio, model, denominators) for length in lengths]
         for label, scale in (("sin, L+2", open_chain), ("(L+2)^(1/8)", strip), ("bulk L^(1/8)", bulk)):
-            found = [a.crosses(b, scale) for a, b in zip(curves[:-1], curves[1:], strict=True)]
+            found = [a.crosses(b, scale) for a, b in itertools.pairwise(curves)]
             print(f"\n{name}; {label}: crossings " + " ".join(f"{value:.4f}" for value in found), flush=True)
             for how, value in extrapolations(lengths, found).items():
                 off = (value - reference) * CANONICAL_RABI_MHZ
@@ -120,20 +121,20 @@ def main() -> None:
             )
         sine_crossing = curves[-2].crosses(curves[-1], open_chain)
         print(
-            f"    bulk exponent at the sine crossing of the largest pair {exponents(curves, sine_crossing, bulk)[-1]:.4f}"
+            "    bulk exponent at the sine crossing of the largest pair "
+            f"{exponents(curves, sine_crossing, bulk)[-1]:.4f}"
         )
-        print("    beta/nu, excess length, both free: %.4f %.2f" % free_length(curves, reference))
+        print("    beta/nu, excess length, both free: {:.4f} {:.2f}".format(*free_length(curves, reference)))
     print("\nDMRG, beta/nu of successive lengths at the reference")
     longest = list(chains)
-    for first, second in zip(longest[:-1], longest[1:], strict=True):
+    for first, second in itertools.pairwise(longest):
         logs = [
             np.polyval(np.polyfit(chains[n][:, 0] - reference, np.log(chains[n][:, 1]), 2), 0.0)
             for n in (first, second)
         ]
-        print(
-            f"    {first}/{second}: sin, L+2 {(logs[0] - logs[1]) / 8 / np.log(open_chain(second) / open_chain(first)):.4f}"
-            f", bulk {(logs[0] - logs[1]) / np.log(second / first):.4f}"
-        )
+        drop = logs[0] - logs[1]
+        sine = drop / 8 / np.log(open_chain(second) / open_chain(first))
+        print(f"    {first}/{second}: sin, L+2 {sine:.4f}, bulk {drop / np.log(second / first):.4f}")
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ Needs numpy and scipy.
 from __future__ import annotations
 
 import argparse
+import itertools
 
 import numpy as np
 import scipy.optimize
@@ -52,7 +53,7 @@ def main() -> None:
     options = parser.parse_args()
     lengths = (8, 12, 16) if options.quick else (8, 12, 16, 20)
     rings = [Ring(length, options.ratio) for length in lengths]
-    for small, large in zip(rings[:-1], rings[1:], strict=True):
+    for small, large in itertools.pairwise(rings):
 
         def difference(delta: float, small: Ring = small, large: Ring = large) -> float:
             return small.length * small.gap(delta) - large.length * large.gap(delta)

@@ -4,8 +4,9 @@ Standard library and pytest only. Deliverables are read as data, never imported,
 wrong with the form, and of a value only that it is outside the tolerance: a reference is never printed.
 
 What result.md may look like. A line that names a quantity gives its value: `name: value`, `name = value`, a list item
-(`- name: value`), a table row whose second cell is the value and whose later cells are not read, name and value in bold or backticks, a unit of the quantity
-after the value, an uncertainty after `+/-`, `±` or `+-`, a remark in brackets at the end. Any other line is prose.
+(`- name: value`), a table row whose second cell is the value and whose later cells are not read, name and value in
+bold or backticks, a unit of the quantity after the value, an uncertainty after `+/-`, `±` or `+-`, a remark in brackets
+at the end. Any other line is prose.
 What it may not: a name given twice, two values for one name, a range, a comma, an underscore or a non-ASCII digit in a
 number, nan or inf. The minus sign U+2212 counts as a minus, because text from a typeset paper has it; no other
 look-alike does.

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fpenv.errors import TaskError
-from fpenv.grading.rubric import load_rubric, parse_rubric, score_rubric
 from fpenv.records import Criterion, Verdict
+from fpenv.rubric import load_rubric, parse_rubric, score_rubric
 
 GOOD = {"name": "no-fabrication", "blocker": 1, "weight": 3, "description": "d", "guidance": "g"}
 

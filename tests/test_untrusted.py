@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fpenv.grading.untrusted import Untrusted, parse_json, show
+from fpenv.untrusted import Untrusted, parse_json, show
 
 JSON = st.recursive(
     st.none()

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from fpenv.errors import TaskError
-from fpenv.grading.untrusted import Untrusted, parse_json
 from fpenv.records import Criterion, Verdict
+from fpenv.untrusted import Untrusted, parse_json
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9]*(?:[-_]+[A-Za-z0-9]+)*", re.ASCII)
 KEYS = ("name", "blocker", "weight", "description", "guidance")
