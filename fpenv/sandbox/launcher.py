@@ -21,6 +21,8 @@ from pathlib import Path
 from fpenv.errors import SandboxError
 
 _ANSWER_TIMEOUT_S = 30.0
+_LOADER = {name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ}
+"""What this interpreter may need to start at all; sandboxes get nothing of it."""
 
 
 class Launcher:
@@ -42,7 +44,7 @@ class Launcher:
                     stdin=subprocess.DEVNULL,
                     pass_fds=[theirs.fileno()],
                     start_new_session=True,  # a Ctrl-C in the terminal is not meant for it
-                    env={},
+                    env=_LOADER,
                     cwd="/",
                 )
             except OSError as error:

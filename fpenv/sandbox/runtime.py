@@ -109,7 +109,7 @@ def _build_empty(folder: Path, say: Progress) -> None:
         say(f"copying the interpreter {base}")
         _copy_interpreter(base, folder)
     python = folder / "bin/python3"
-    _run([str(python), "-I", "-c", "import ctypes, json, socket, ssl, zlib"], "start the runtime's interpreter")
+    _run([str(python), "-I", "-c", "import ctypes, json, socket, ssl, zlib"], "start the runtime's interpreter", {})
     site = folder / f"lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
     site.mkdir(parents=True, exist_ok=True)
     (site / "lab.pth").write_text("/opt/lab/lib\n")
@@ -173,7 +173,7 @@ def _install(python: Path, folder: Path, wanted: list[str], say: Progress) -> No
 def _installer(python: Path) -> list[str]:
     """Return the command that installs packages into the layer: this environment's pip, or uv."""
     if importlib.util.find_spec("pip") is not None:
-        pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--no-compile", "--no-input"]
+        pip = [sys.executable, "-P", "-m", "pip", "--python", str(python), "install", "--no-compile", "--no-input"]
         return [*pip, "--disable-pip-version-check", "--no-warn-script-location", "--quiet"]
     uv = shutil.which("uv")
     if uv:

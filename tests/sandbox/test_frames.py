@@ -1,7 +1,7 @@
 """The parser of what a guest sends, which may be anything."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fpenv.sandbox import guest
@@ -17,6 +17,7 @@ def frames(draw: st.DrawFn) -> Frame:
     return Frame(draw(st.sampled_from(KINDS)), draw(st.integers(0, 2**32 - 1)), payload)
 
 
+@settings(database=None)
 @given(st.lists(frames(), max_size=8), st.data())
 def test_frames_survive_any_cut_of_the_stream(sent: list[Frame], data: st.DataObject) -> None:
     stream = b"".join(pack_frame(frame.kind, frame.call, frame.payload) for frame in sent)
@@ -29,6 +30,7 @@ def test_frames_survive_any_cut_of_the_stream(sent: list[Frame], data: st.DataOb
     assert received == sent
 
 
+@settings(database=None)
 @given(st.lists(st.binary(max_size=200), max_size=10))
 def test_any_bytes_give_checked_frames_or_a_protocol_error(chunks: list[bytes]) -> None:
     parser = FrameParser()
@@ -42,6 +44,7 @@ def test_any_bytes_give_checked_frames_or_a_protocol_error(chunks: list[bytes]) 
         pass
 
 
+@settings(database=None)
 @given(st.binary(max_size=100))
 def test_a_service_call_is_parsed_or_refused(payload: bytes) -> None:
     frame = Frame(guest.CALL, 1, payload.ljust(guest.CALL_HEAD.size, b"\0"))

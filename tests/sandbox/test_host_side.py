@@ -22,7 +22,7 @@ IS_ROOT = os.geteuid() == 0
 
 def test_backends_have_names() -> None:
     assert backend_named("local").name == "local"
-    with pytest.raises(ConfigError, match="expected one of local, .* got 'vm'"):
+    with pytest.raises(ConfigError, match=r"expected one of local, .* got 'vm'"):
         backend_named("vm")
 
 
