@@ -7,6 +7,7 @@ others. Sandboxes run under a user of their own, so as root the whole path must 
 from __future__ import annotations
 
 import fcntl
+import functools
 import os
 import shutil
 import stat
@@ -23,10 +24,14 @@ _TEMPORARY = ".building-"
 
 def cache_root() -> Path:
     """Return the cache's root, made if need be. Raises ConfigError if it cannot serve."""
-    named = os.environ.get("FPENV_CACHE")
+    return _checked_root(os.environ.get("FPENV_CACHE"), os.geteuid())
+
+
+@functools.cache
+def _checked_root(named: str | None, user: int) -> Path:
     if named:
         root = Path(named).absolute()
-    elif os.geteuid() == 0:
+    elif user == 0:
         root = Path("/var/cache/fpenv")
     else:
         root = user_cache_path("fpenv")

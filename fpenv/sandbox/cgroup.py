@@ -8,6 +8,7 @@ group may be made, `watchdog.py` and resource limits stand in.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import signal
 import time
@@ -177,6 +178,7 @@ def _own_groups() -> dict[str, str]:
     return groups
 
 
+@functools.cache
 def _mounts() -> dict[str, Path]:
     """Return controller -> where its tree is mounted; version 2 is the controller ""."""
     mounts: dict[str, Path] = {}

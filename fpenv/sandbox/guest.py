@@ -192,7 +192,7 @@ class Guest:
     # Frames from the host
 
     def on_host(self) -> None:
-        data = os.read(self.host_fd, 4 * CHUNK)
+        data = os.read(self.host_fd, CHUNK)
         if not data:
             os._exit(0)
         self.buffer += data
@@ -537,11 +537,24 @@ def read_file(payload: bytes) -> None:
     send(END, END_HEAD.pack(info.st_size))
 
 
+def make_folders(folder: bytes) -> None:
+    """As os.makedirs, which recurses and so fails on a path of a thousand parts."""
+    missing = []
+    while folder not in (b"", b"/") and not os.path.isdir(folder):
+        missing.append(folder)
+        folder = os.path.dirname(folder)
+    for path in reversed(missing):
+        try:
+            os.mkdir(path)
+        except FileExistsError:
+            pass  # a file in the way, which opening the path will tell
+
+
 def write_file(payload: bytes) -> None:
     offset, length = WRITE_HEAD.unpack_from(payload)
     path = payload[WRITE_HEAD.size : WRITE_HEAD.size + length]
     data = memoryview(payload)[WRITE_HEAD.size + length :]
-    os.makedirs(os.path.dirname(path) or b"/", exist_ok=True)
+    make_folders(os.path.dirname(path))
     flags = os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
     fd = os.open(path, flags | (0 if offset else os.O_TRUNC), 0o644)
     try:
@@ -645,22 +658,10 @@ def forbid_tracing() -> None:
         raise OSError("prctl(PR_SET_DUMPABLE) failed")
 
 
-def limit_resources(limits: tuple[tuple[str, int], ...]) -> None:
-    import resource
-
-    for name, value in limits:
-        kind = getattr(resource, name)
-        value = min(value, *(limit for limit in (resource.getrlimit(kind)[1], value) if limit >= 0))
-        resource.setrlimit(kind, (value, value))
-
-
 def take_over_descriptors() -> int:
     """Move the host's descriptors out of the children's reach; 0, 1 and 2 become /dev/null."""
     global out_fd
-    import fcntl
-
-    host_fd = fcntl.fcntl(0, fcntl.F_DUPFD_CLOEXEC, 3)
-    out_fd = fcntl.fcntl(1, fcntl.F_DUPFD_CLOEXEC, 3)
+    host_fd, out_fd = os.dup(0), os.dup(1)
     null = os.open("/dev/null", os.O_RDWR)
     for fd in (0, 1):
         os.dup2(null, fd)
@@ -668,17 +669,15 @@ def take_over_descriptors() -> int:
     return host_fd
 
 
-def main(writable: list[str], services: bool, limits: tuple[tuple[str, int], ...]) -> None:
+def main(writable: list[str], services: bool) -> None:
     """Serve the host until it goes.
 
-    writable: the folders that deliverables may lie in; services: whether processes may call the host;
-    limits: pairs of a resource limit's name and its value.
+    writable: the folders that deliverables may lie in; services: whether processes may call the host.
     """
     host_fd = take_over_descriptors()
     forbid_tracing()
     _signal.signal(_signal.SIGINT, _signal.SIG_DFL)  # process 1 ignores what it has no handler for
     os.umask(0o022)
-    limit_resources(limits)
     guest = Guest(host_fd, writable, services)
     os.dup2(0, 2)
     try:

@@ -54,14 +54,15 @@ def check_isolation() -> list[tuple[str, bool, str]]:
 
 def describe_isolation() -> list[Promise]:
     """Return what holds for sandboxes that this process starts."""
-    cgroup = _probe_cgroup()
-    root = os.geteuid() == 0
+    cgroup, has_own_uid = _probe_host()
     bounded = "memory" in cgroup.controllers
     watched = "a watchdog ten times a second; files count apart, kernel buffers do not count"
     pids = "cgroup and RLIMIT_NPROC" if "pids" in cgroup.controllers else "RLIMIT_NPROC of the user namespace"
     return [
         Promise("files, processes, network apart", True, "namespaces, no capabilities, a system-call filter"),
-        Promise("a user id for each sandbox", root, "setresuid" if root else "it runs as the caller's user"),
+        Promise(
+            "a user id for each sandbox", has_own_uid, "setresuid" if has_own_uid else "it runs as the caller's user"
+        ),
         Promise("memory", True, "cgroup" if bounded else watched),
         Promise("processes", True, pids),
         Promise("processors", "cpu" in cgroup.controllers, "cgroup" if "cpu" in cgroup.controllers else "no limit"),
@@ -94,7 +95,7 @@ def _checks() -> Iterator[tuple[str, bool, str]]:
             yield name, _setting(name) != bad, fix
     failure = _probe()
     yield "namespaces", failure is None, failure or ""
-    controllers = _probe_cgroup().controllers
+    controllers = _probe_host()[0].controllers
     wanted = "run as root, or in a systemd user service with Delegate=yes; else a watchdog stands in"
     yield "memory cgroup (optional)", "memory" in controllers, wanted
     yield "cpu cgroup (optional)", "cpu" in controllers, "run as root, or with delegated controllers"
@@ -107,12 +108,13 @@ def _setting(name: str) -> str | None:
         return None
 
 
-def _probe_cgroup() -> Cgroup:
+def _probe_host() -> tuple[Cgroup, bool]:
+    """Return the control groups that a sandbox would get (removed again), and whether it has its own user id."""
     lease = take_lease(remove_groups)
     cgroup = make_cgroup(f"fpenv-probe-{lease.name}", Limits(cpus=1.0))
     cgroup.remove()
     lease.release()
-    return cgroup
+    return cgroup, lease.uid is not None
 
 
 def _probe() -> str | None:
@@ -125,13 +127,14 @@ def _probe() -> str | None:
         links = [f"/{name}" for name in ("lib", "lib64") if os.path.islink(f"/{name}")]
         mounts = ["--ro-bind", "/usr", "/usr", "--proc", "/proc", "--dev", "/dev"]
         mounts += [word for link in links for word in ("--symlink", os.readlink(link), link)]
-        request = {
+        request: dict[str, object] = {
             "argv": [str(find_bwrap().path), *ISOLATION, *mounts, "--", "/usr/bin/true"],
             "stage": str(rootfs.provide_stage()),
             "filter": seccomp.build_filter(memory_is_bounded=False).hex(),
             "uid": lease.uid,
             "size": 1 << 20,
             "inodes": 100,
+            "limits": {},
         } | dict.fromkeys(("folders", "files", "cgroups"), ())
         pid = get_launcher().start(request, [], theirs.fileno(), write)
         status, deadline = None, time.monotonic() + _PROBE_TIMEOUT_S

@@ -21,6 +21,8 @@ from fpenv.sandbox.cache import cache_root
 _FIRST_UID, _COUNT = 0x70000000, 1 << 16
 """The first ids above what systemd reserves for containers (its "Users, Groups, UIDs and GIDs" page)."""
 
+_FEWEST_IDS = 8192
+
 Cleaner = Callable[[list[str]], None]
 _SWEEP_EVERY_S = 60.0
 _last_sweep = -_SWEEP_EVERY_S
@@ -49,7 +51,8 @@ def take_lease(clean: Cleaner) -> Lease:
     """Return a lease that no other process holds; `clean` removes what dead ones left."""
     folder = _folder()
     _sweep(folder, clean)
-    first, count = _uid_range()
+    uids = _spare_uids()
+    first, count = uids or (_FIRST_UID, _COUNT)
     offset = random.SystemRandom().randrange(count)
     for step in range(count):
         number = first + (offset + step) % count
@@ -57,7 +60,7 @@ def take_lease(clean: Cleaner) -> Lease:
         fd = _lock(path, create=True)
         if fd is not None:
             _clean(fd, clean)
-            return Lease(path, fd, number if os.geteuid() == 0 else None)
+            return Lease(path, fd, number if uids else None)
     raise SandboxError(f"all {count} leases in {folder} are taken; end some sandboxes")
 
 
@@ -68,21 +71,22 @@ def _folder() -> Path:
     return folder
 
 
-def _uid_range() -> tuple[int, int]:
-    """Return the first id and how many; inside a container with few ids, the upper ones it has."""
+def _spare_uids() -> tuple[int, int] | None:
+    """Return the first spare user id and how many there are; None where this process cannot change its user.
+
+    Inside a container with few ids these are the upper ones it has. Where there is hardly any, root is some
+    ordinary user of the machine, and sandboxes may run as that one.
+    """
+    if os.geteuid() != 0:
+        return None
     highest = 0
     for line in Path("/proc/self/uid_map").read_text().splitlines():
         inside, _, length = map(int, line.split())
         highest = max(highest, inside + length)
     if highest >= _FIRST_UID + _COUNT:
         return _FIRST_UID, _COUNT
-    if highest < 8192:
-        if os.geteuid() != 0:
-            return _FIRST_UID, _COUNT
-        raise SandboxError(
-            f"this container maps only {highest} user ids and sandboxes as root need spare ones; "
-            "run fpenv as another user than root"
-        )
+    if highest < _FEWEST_IDS:
+        return None
     count = min(4096, highest // 2)
     return highest - count - 64, count  # 64: spare nobody and its neighbours
 

@@ -10,6 +10,7 @@ everything else        a tmpfs that is read-only once it is set up
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import stat
@@ -30,7 +31,10 @@ _MASKED_PATTERNS = ("lib*/python3*/dist-packages", "lib*/python3*/site-packages"
 _BYTES_PER_INODE = 8192
 _FEWEST_INODES = 16384
 _COPY_LIMIT = 64 << 20
-_GUEST = "import sys;sys.path.insert(0,'/opt/lab/guest');import guest;guest.main({},{},{})"
+_OWN_PROCESSES = 2
+"""Bubblewrap's outer process and the guest."""
+
+_GUEST = "import sys;sys.path.insert(0,'/opt/lab/guest');import guest;guest.main({},{})"
 
 
 def default_hidden_paths() -> tuple[Path, ...]:
@@ -81,7 +85,8 @@ def stage_request(
     size = spec.limits.disk_bytes + sum(map(len, layout.contents))
     inodes = max(_FEWEST_INODES, spec.limits.disk_bytes // _BYTES_PER_INODE) + 2 * len(layout.files)
     return {
-        "argv": [str(bwrap.path), *ISOLATION, *layout.arguments, "--", *_guest_command(layout, spec, data_limit)],
+        "argv": [str(bwrap.path), *ISOLATION, *layout.arguments, "--", *_guest_command(layout, spec)],
+        "limits": _resource_limits(spec.limits, data_limit),
         "folders": layout.folders,
         "files": layout.files,
         "stage": str(rootfs.provide_stage()),
@@ -115,16 +120,15 @@ ISOLATION = (
 )
 
 
-def _guest_command(layout: Layout, spec: SandboxSpec, data_limit: bool) -> list[str]:
-    limits = _guest_limits(spec.limits)
-    if data_limit:
-        limits += (("RLIMIT_DATA", spec.limits.memory_bytes),)
-    code = _GUEST.format(json.dumps(layout.writable), bool(spec.services), repr(limits))
+def _guest_command(layout: Layout, spec: SandboxSpec) -> list[str]:
+    code = _GUEST.format(json.dumps(layout.writable), bool(spec.services))
     return ["/opt/runtime/bin/python3", "-I", "-S", "-B", "-c", code]
 
 
-def _guest_limits(limits: Limits) -> tuple[tuple[str, int], ...]:
-    return (("RLIMIT_NPROC", limits.processes + 1), ("RLIMIT_NOFILE", 4096), ("RLIMIT_CORE", 0))
+def _resource_limits(limits: Limits, data_limit: bool) -> dict[str, int]:
+    """Limits that every process of the sandbox inherits; processes count for its user namespaces together."""
+    inherited = {"RLIMIT_NPROC": limits.processes + _OWN_PROCESSES, "RLIMIT_NOFILE": 4096, "RLIMIT_CORE": 0}
+    return inherited | ({"RLIMIT_DATA": limits.memory_bytes} if data_limit else {})
 
 
 def _add_system(layout: Layout, hidden: Iterable[Path]) -> None:
@@ -137,14 +141,15 @@ def _add_system(layout: Layout, hidden: Iterable[Path]) -> None:
         elif os.path.isdir(folder):
             layout.arguments += ["--ro-bind", folder, folder]
             bound.append(folder)
-    for path in _masked(bound, hidden):
+    for path in _masked(tuple(bound), tuple(hidden)):
         # --tmpfs would be writable: an empty folder of ours is not.
         layout.arguments += ["--ro-bind", str(rootfs.provide_empty()), str(path)]
     layout.arguments += ["--ro-bind", str(rootfs.provide_etc()), "/etc"]
     layout.arguments += ["--ro-bind", str(rootfs.provide_support()), "/opt/lab"]
 
 
-def _masked(bound: list[str], hidden: Iterable[Path]) -> list[Path]:
+@functools.cache
+def _masked(bound: tuple[str, ...], hidden: tuple[Path, ...]) -> list[Path]:
     """Return the folders under bound ones that must look empty, outermost only."""
     masked = {Path("/usr/local")}
     for pattern in _MASKED_PATTERNS:

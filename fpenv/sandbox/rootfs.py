@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import importlib.util
 import py_compile
 import shutil
 import sys
@@ -98,7 +99,8 @@ def _build_support(folder: Path) -> None:
                 str(path),
                 dfile=f"/opt/lab/{name}",
                 doraise=True,
-                optimize=0,
+                cfile=importlib.util.cache_from_source(str(path), optimization=""),
+                optimize=2,  # no docstrings: the guest's start is part of every sandbox's
                 invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
             )
     (folder / "bin/lab").chmod(0o755)

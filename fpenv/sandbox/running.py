@@ -19,7 +19,7 @@ from fpenv.sandbox.launcher import Launcher
 START_DEADLINE_S = 60.0
 _END_DEADLINE_S = 10.0
 _CREDENTIALS = struct.Struct("iii")
-_RECEIVE = 1 << 18
+_RECEIVE = 64 << 10  # beyond 128 KiB each buffer would be mapped and unmapped
 
 
 class SocketLink:

@@ -9,6 +9,7 @@ or not at all, and concurrent builders wait for one another.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import importlib.util
 import os
@@ -93,6 +94,7 @@ def _is_system(interpreter: Path) -> bool:
     return all(path.is_relative_to("/usr") and not path.is_relative_to("/usr/local") for path in seen)
 
 
+@functools.cache
 def _interpreter_facts() -> tuple[str, ...]:
     base = _base_interpreter()
     return (sys.version, platform.machine(), "-".join(platform.libc_ver()), str(base), str(_is_system(base)))

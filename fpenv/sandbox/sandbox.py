@@ -19,7 +19,8 @@ from typing import Literal, Protocol
 ServiceHandler = Callable[[str, bytes], bytes]
 """Called on the host for a request that a process in the sandbox makes: (service, request) -> reply.
 
-One call at a time, while `exec` runs. Requests and replies are at most 1 MiB. It must not raise."""
+One call at a time, while `exec` runs. Requests and replies are JSON objects of at most 1 MiB; one with the key
+"error" is raised inside as `lab.ServiceError`. It must not raise: if it does, `exec` raises that at its end."""
 
 OutputSink = Callable[[Literal["stdout", "stderr"], bytes], None]
 """Receives output while a command runs."""
@@ -40,11 +41,12 @@ class SandboxSpec:
     """What a sandbox starts from.
 
     runtime: folder of a built runtime (see `runtime.py`), seen inside as /opt/runtime, its bin first on PATH.
-    files: absolute path inside -> content, owned by the agent (workspace: /root).
+    files: absolute path inside -> content, owned by the agent (workspace: /root). The top folders of other
+        paths (/logs for /logs/x/y) become writable; none may belong to the system.
     read_only: absolute path inside -> host folder or file, mounted read-only; or content as a mapping of
         relative paths to bytes, for which the backend makes a read-only folder.
     env: variables for commands beside PATH, HOME=/root, LANG and TMPDIR; the host's are never passed.
-    services: names that `exec`'d processes may call through the guest's socket.
+    services: names that `exec`'d processes may call: `lab.call(name, {...})` in Python, `lab NAME JSON`.
     """
 
     runtime: Path | None = None
@@ -96,7 +98,12 @@ class Sandbox(Protocol):
         output_limit: int = 64 << 10,
         on_output: OutputSink | None = None,
     ) -> ExecResult:
-        """Run a command to its end or its time limit; then its whole process group is killed."""
+        """Run a command to its end or its time limit; then its whole process group is killed.
+
+        A program that cannot be started exits with 127 (there is none) or 126, and stderr says why. What runs
+        in the background in a session of its own goes on. `on_output` gets the head as it comes, the tail at
+        the end. Text that no process can be given (NUL, lone surrogates) is a SandboxError.
+        """
         ...
 
     def read(self, path: str, *, offset: int = 0, limit: int = 1 << 20) -> tuple[bytes, int]:
@@ -108,7 +115,11 @@ class Sandbox(Protocol):
         ...
 
     def collect(self, paths: Sequence[str], *, max_bytes: int = 64 << 20) -> Collected:
-        """Kill every process inside, then read the named regular files. Nothing can run afterwards."""
+        """Kill every process inside, then read the named regular files. Nothing can run afterwards.
+
+        Relative paths start at /root. Links, folders, devices, sparse files, files with several links and what
+        lies outside of the writable folders are refused; `max_bytes` counts all files together.
+        """
         ...
 
     def close(self) -> None:

@@ -83,6 +83,15 @@ def pass_filter(program: bytes) -> None:
     os.dup2(read, SECCOMP_FD)
 
 
+def limit_resources(limits: dict[str, int]) -> None:
+    """Set limits, never above what this process may. In a user namespace of its own, so that no one else's count."""
+    for name, value in limits.items():
+        kind = getattr(resource, name)
+        hard = resource.getrlimit(kind)[1]
+        value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(kind, (value, value))
+
+
 def run_child(request: dict[str, Any], content: memoryview, pipe_fd: int, stderr_fd: int) -> None:
     os.dup2(stderr_fd, 2)
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
@@ -96,7 +105,7 @@ def run_child(request: dict[str, Any], content: memoryview, pipe_fd: int, stderr
     mount_stage(request["stage"], request["size"], request["inodes"])
     fill_stage(request["stage"], request["folders"], request["files"], content)
     pass_filter(bytes.fromhex(request["filter"]))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    limit_resources(request["limits"])
     os.dup2(pipe_fd, 0)
     os.dup2(pipe_fd, 1)
     os.chdir("/")

@@ -5,14 +5,14 @@ from __future__ import annotations
 from pydantic import Field
 
 from fpenv.records import ToolResult
-from fpenv.tools.tool import Arguments, Room, Tool
+from fpenv.tools.tool import Arguments, Room, ShellText, Tool
 
 OUTPUT_LIMIT = 32 << 10
 DEFAULT_TIMEOUT_S = 120.0
 
 
 class BashArguments(Arguments):
-    command: str = Field(min_length=1, max_length=1 << 20)
+    command: ShellText = Field(min_length=1, max_length=1 << 20)
     timeout_s: float = Field(default=DEFAULT_TIMEOUT_S, gt=0, le=36_000, strict=False)
 
 

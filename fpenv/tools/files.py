@@ -7,14 +7,14 @@ import posixpath
 from pydantic import Field
 
 from fpenv.records import ToolResult
-from fpenv.tools.tool import Arguments, Room, Tool
+from fpenv.tools.tool import Arguments, Room, ShellText, Tool
 
 READ_LIMIT = 8 << 20
 SHOW_LIMIT = 32 << 10
 
 
 class WriteArguments(Arguments):
-    path: str = Field(min_length=1, max_length=4096)
+    path: ShellText = Field(min_length=1, max_length=4096)
     content: str
 
 
@@ -32,13 +32,11 @@ class WriteFile(Tool[WriteArguments]):
             room.sandbox.write(path, data)
         except (OSError, ValueError) as error:
             return _failed(path, error)
-        return ToolResult(
-            output=f"wrote {len(data):,} bytes to {path}", data={"path": path, "bytes": len(data)}
-        )
+        return ToolResult(output=f"wrote {len(data):,} bytes to {path}", data={"path": path, "bytes": len(data)})
 
 
 class ReadArguments(Arguments):
-    path: str = Field(min_length=1, max_length=4096)
+    path: ShellText = Field(min_length=1, max_length=4096)
     first_line: int = Field(default=1, ge=1)
     lines: int = Field(default=400, ge=1, le=100_000)
 
@@ -60,18 +58,14 @@ class ReadFile(Tool[ReadArguments]):
         except (OSError, ValueError) as error:
             return _failed(path, error)
         if size > READ_LIMIT:
-            message = (
-                f"{path}: expected a file of at most {READ_LIMIT:,} bytes, got {size:,}; use bash (head, sed)"
-            )
+            message = f"{path}: expected a file of at most {READ_LIMIT:,} bytes, got {size:,}; use bash (head, sed)"
             return ToolResult(output=message, failed=True, data={"path": path, "size": size})
         every = data.decode("utf-8", "replace").splitlines(keepends=True)
         start = arguments.first_line - 1
         chosen = "".join(every[start : start + arguments.lines])
         cut = len(chosen) - SHOW_LIMIT
         last = min(len(every), start + arguments.lines)
-        note = (
-            f"[lines {arguments.first_line} to {last} of {len(every)}]" if last - start < len(every) else ""
-        )
+        note = f"[lines {arguments.first_line} to {last} of {len(every)}]" if last - start < len(every) else ""
         if cut > 0:
             note = f"[{cut:,} more characters cut] {note}".strip()
         text = chosen[:SHOW_LIMIT].rstrip("\n")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -80,16 +81,18 @@ class Library:
 
 
 def load_library(task_folder: Path) -> Library:
-    """Read a task's literature.json; a task without one has an empty library. Raises TaskError."""
+    """Open a task's literature.json; a task without one has an empty library. Raises TaskError."""
     file = task_folder / "literature.json"
-    if not file.is_file():
-        return Library(())
+    return Library(_read_works(file, file.stat().st_mtime_ns) if file.is_file() else ())
+
+
+@lru_cache(maxsize=64)
+def _read_works(file: Path, modified: int) -> tuple[Work, ...]:
     try:
-        works = TypeAdapter(tuple[Work, ...]).validate_json(file.read_bytes())
+        return TypeAdapter(tuple[Work, ...]).validate_json(file.read_bytes())
     except ValidationError as error:
         first = error.errors()[0]
         raise TaskError(f"{file}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
-    return Library(works)
 
 
 def show_works(works: list[Work]) -> str:
@@ -100,9 +103,7 @@ def show_works(works: list[Work]) -> str:
     for number, work in enumerate(works, 1):
         ids = [f"doi:{work.doi}"] * bool(work.doi) + [f"arXiv:{work.arxiv}"] * bool(work.arxiv)
         source = ", ".join((work.venue, *ids))
-        lines.append(
-            f"{number}. {work.title}\n   {', '.join(work.authors)} ({work.year}). {source}\n   {work.summary}"
-        )
+        lines.append(f"{number}. {work.title}\n   {', '.join(work.authors)} ({work.year}). {source}\n   {work.summary}")
     return "\n".join(lines)
 
 

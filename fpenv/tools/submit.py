@@ -14,9 +14,7 @@ class Submit(Tool[SubmitArguments]):
     """The episode ends after this action; whatever deliverables exist are frozen and graded."""
 
     name = "submit"
-    description = (
-        "Hand in the deliverables and end the episode. They are graded as they are; this cannot be undone."
-    )
+    description = "Hand in the deliverables and end the episode. They are graded as they are; this cannot be undone."
     arguments = SubmitArguments
 
     def run(self, arguments: SubmitArguments, room: Room) -> ToolResult:

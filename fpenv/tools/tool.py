@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
 from fpenv.instruments.bench import Bench
 from fpenv.records import ToolResult
@@ -27,6 +28,15 @@ class Arguments(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
+
+def _without_nul(text: str) -> str:
+    if "\0" in text:
+        raise ValueError("expected text without NUL characters")
+    return text
+
+
+ShellText = Annotated[str, AfterValidator(_without_nul)]
+"""Text that an operating system takes as an argument or a path."""
 
 ArgumentsT = TypeVar("ArgumentsT", bound=Arguments)
 
@@ -58,13 +68,13 @@ class ToolBox:
 
     def __init__(self, tools: Sequence[Tool[Any]]) -> None:
         self._tools = {tool.name: tool for tool in tools}
+        self._schemas = [
+            {"name": t.name, "description": t.description, "parameters": t.arguments.model_json_schema()} for t in tools
+        ]
 
     def schemas(self) -> list[dict[str, Any]]:
         """Name, description and JSON Schema of the arguments of each tool, as model APIs take them."""
-        return [
-            {"name": t.name, "description": t.description, "parameters": t.arguments.model_json_schema()}
-            for t in self._tools.values()
-        ]
+        return deepcopy(self._schemas)
 
     def use(self, tool: str, arguments: str, room: Room) -> ToolResult:
         """Check and run one action. Raises SandboxError and TaskError only."""
@@ -139,9 +149,7 @@ def _usage(tool: Tool[Any]) -> str:
     fields = []
     for name, entry in schema.get("properties", {}).items():
         kind = entry.get("type", "value")
-        fields.append(
-            f'"{name}": {kind}' + ("" if name in required else f" (default {entry.get('default')!r})")
-        )
+        fields.append(f'"{name}": {kind}' + ("" if name in required else f" (default {entry.get('default')!r})"))
     return "{" + ", ".join(fields) + "}"
 
 
