@@ -13,9 +13,12 @@ PACKAGE = Path(__file__).resolve().parent.parent / "fpenv"
 LAYERS = (
     ("errors", "records", "names"),
     ("sandbox", "instruments", "untrusted", "rubric"),
+    ("package",),
     ("task",),
     ("instance",),
-    ("tools", "store", "grading"),
+    ("tools", "store", "export"),
+    ("deliverables",),
+    ("grading",),
     ("transcript", "spaces", "episode", "recording"),
     ("env",),
     ("agents",),

@@ -256,6 +256,11 @@ class FileConformance(_Fixtures):
         box.write("/root/new/folder/file", content)
         assert box.read("/root/new/folder/file", limit=10_000_000) == (content, size)
 
+    def test_a_file_a_thousand_folders_deep_is_written_and_the_sandbox_lives(self, box: Sandbox) -> None:
+        path = "/root/" + "a/" * 1000 + "deep"
+        box.write(path, b"1")
+        assert box.read(path) == (b"1", 1)
+
     def test_a_write_replaces_the_whole_file(self, box: Sandbox) -> None:
         box.write("/root/file", b"longer than the next")
         box.write("/root/file", b"short")
