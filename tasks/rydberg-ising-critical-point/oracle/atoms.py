@@ -31,7 +31,7 @@ class Machine:
         return np.array([getattr(self, name) for name in self.NAMES])
 
     def moved(self, vector: np.ndarray) -> Machine:
-        return replace(self, **dict(zip(self.NAMES, map(float, vector))))
+        return replace(self, **dict(zip(self.NAMES, map(float, vector), strict=True)))
 
 
 @dataclass(frozen=True)

@@ -15,15 +15,15 @@ from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-import lab  # noqa: E402
-import numpy as np  # noqa: E402
-from scipy.optimize import least_squares  # noqa: E402
-
-from atoms import Machine, Run, probabilities, residuals  # noqa: E402
+import lab
+import numpy as np
+from atoms import Machine, Run, probabilities, residuals
+from scipy.optimize import least_squares
 
 HOME = Path.home()
 WORK = HOME / "work"
 CHECKS = ("wide pair", "three atoms")
+PANEL_LIMIT_MHZ = 20.0  # the manual's largest detuning
 STARTED = time.monotonic()
 RUNS: list[Run] = []
 METER = {"shots": 0, "lab_time_s": 0.0}
@@ -135,13 +135,13 @@ def main() -> None:
     low = 0.4
     up = 0.5 / (np.sqrt(2) * machine.rabi_scale * low)
     for factor in np.linspace(0.88, 1.12, 9):
-        probe = machine.offset_mhz + factor * plan["v1_mhz"]
+        probe = min(machine.offset_mhz + factor * plan["v1_mhz"], PANEL_LIMIT_MHZ)
         measure("pair", 2, spacing, [(pair, rabi, machine.offset_mhz), (up, low, probe)], 40)
     machine = best_of_scan(machine, "v1_mhz", plan["v1_mhz"] * np.linspace(0.85, 1.15, 181), ("pair",))
     machine, *_ = fit(machine, ("v1_mhz",), ("pair",))
     say(f"pair resonance: V1 near {machine.v1_mhz:.2f} MHz")
     for shift in (-0.5, -0.33, -0.2, 0.2, 0.33, 0.5):
-        probe = machine.offset_mhz + machine.v1_mhz + shift
+        probe = min(machine.offset_mhz + machine.v1_mhz + shift, PANEL_LIMIT_MHZ)
         measure("pair", 2, spacing, [(pair, rabi, machine.offset_mhz), (up, low, probe)], 110)
 
     everything = Machine.NAMES
@@ -194,7 +194,7 @@ def write(machine, covariance, sigma, deviance, freedom, checks, plan) -> None:
     for run in RUNS:
         shots[run.purpose] += run.shots
     result = {
-        **{n: {"value": float(v), "sigma": float(s)} for n, v, s in zip(names, values, sigma * scale)},
+        **{n: {"value": float(v), "sigma": float(s)} for n, v, s in zip(names, values, sigma * scale, strict=True)},
         "covariance": covariance.tolist(),
         "rabi_scale": float(machine.rabi_scale),
         "deviance": float(deviance),

@@ -90,7 +90,7 @@ class Chain:
         bit = lambda i: ((self.basis.states >> i) & 1).astype(float)  # noqa: E731
         self.sigma = abs_sign(centre) * (bit(centre) - 0.5 * (bit(centre - 1) + bit(centre + 1)))
         self.profile = np.array([0.5 * (bit(i) + bit(length - 1 - i)) for i in range(length)])
-        self._start: np.ndarray | None = None
+        self._start = np.random.default_rng(length).normal(size=len(self.basis))
 
     def _diagonals(self, basis: Basis) -> tuple[np.ndarray, np.ndarray]:
         tail = sum(pairs(basis.states, r) / r**6 for r in range(1, self.reach + 1))

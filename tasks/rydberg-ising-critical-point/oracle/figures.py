@@ -7,12 +7,12 @@ from pathlib import Path
 
 os.environ.setdefault("MPLCONFIGDIR", "/tmp/matplotlib")
 
-import matplotlib  # noqa: E402
+import matplotlib
 
 matplotlib.use("Agg")
 
-import matplotlib.pyplot as plt  # noqa: E402
-import numpy as np  # noqa: E402
+import matplotlib.pyplot as plt
+import numpy as np
 
 BLUE, RED, GREY, GREEN, GOLD = "#1d3557", "#c8553d", "#8d99ae", "#2a9d8f", "#e9a23b"
 WIDE, NARROW = (6.9, 3.9), (3.35, 2.5)
@@ -61,9 +61,9 @@ def calibration(data: dict, path: Path) -> None:
     points(axis, [r["pulse"][1][2] - offset for r in runs["pair"]], [r["counts"] for r in runs["pair"]], 3)
     axis.axvline(data["v1_mhz"]["value"], color=GREY, lw=0.8, ls=":")
     axis.set(xlabel="detuning of the second pulse (MHz)", ylabel="both read as Rydberg")
-    for axis, letter in zip(axes.flat, "abcd"):
+    for axis, letter in zip(axes.flat, "abcd", strict=False):
         axis.set_title(f"({letter})", loc="left", fontsize=8.5, pad=3)
-    figure.savefig(path)
+    figure.savefig(path, metadata={"CreationDate": None})  # same data, same bytes
     plt.close(figure)
 
 
@@ -72,7 +72,9 @@ def scaling(sim: dict, path: Path) -> None:
     figure, axes = plt.subplots(1, 3, figsize=(6.9, 2.35), layout="constrained")
     axis = axes[0]
     for (length, (x, y)), color in zip(
-        sorted(sim["curves"]["full"].items(), key=lambda item: int(item[0])), (GREY, GOLD, GREEN, BLUE, RED)
+        sorted(sim["curves"]["full"].items(), key=lambda item: int(item[0])),
+        (GREY, GOLD, GREEN, BLUE, RED),
+        strict=False,
     ):
         scale = np.sin(np.pi / (int(length) + 2)) ** -0.125
         axis.plot(x, scale * np.array(y), color=color, label=f"$L={length}$")
@@ -109,16 +111,16 @@ def scaling(sim: dict, path: Path) -> None:
     axis.axhline(0.125, color=GREY, lw=0.8, ls=":")
     axis.set(xlabel="$1/(L_1+2)(L_2+2)$", ylabel="local exponent at $\\Delta_c$", xlim=(-3e-4, None))
     axis.legend(loc="upper left", handlelength=1.0)
-    for axis, letter in zip(axes, "abc"):
+    for axis, letter in zip(axes, "abc", strict=False):
         axis.set_title(f"({letter})", loc="left", fontsize=8.5, pad=3)
-    figure.savefig(path)
+    figure.savefig(path, metadata={"CreationDate": None})  # same data, same bytes
     plt.close(figure)
 
 
 def profile(sim: dict, path: Path) -> None:
     """The order parameter along the chain at the critical point, against the strip's profile."""
     figure, axis = plt.subplots(figsize=NARROW, layout="constrained")
-    for (length, values), color in zip(list(sim["profile"].items())[-3:], (GOLD, GREEN, BLUE)):
+    for (length, values), color in zip(list(sim["profile"].items())[-3:], (GOLD, GREEN, BLUE), strict=False):
         n = int(length)
         y = (np.arange(1, n) + 1) / (n + 2)
         shape = (np.sin(np.pi * y) / np.sin(np.pi / (n + 2))) ** -0.125
@@ -128,7 +130,7 @@ def profile(sim: dict, path: Path) -> None:
         ylabel="$\\sigma_b$ at $\\Delta_c$",
     )
     axis.legend(loc="upper left", handlelength=0.8)
-    figure.savefig(path)
+    figure.savefig(path, metadata={"CreationDate": None})  # same data, same bytes
     plt.close(figure)
 
 

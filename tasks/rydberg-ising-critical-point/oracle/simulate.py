@@ -10,13 +10,13 @@ import json
 import os
 import time
 from concurrent.futures import ProcessPoolExecutor
+from itertools import pairwise
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-import numpy as np  # noqa: E402
-
-from chain import Chain, Curve, Ring, bulk_scale, crossing, ends_scale  # noqa: E402
+import numpy as np
+from chain import Chain, Curve, Ring, bulk_scale, crossing, ends_scale
 
 WORK = Path.home() / "work"
 STARTED = time.monotonic()
@@ -76,7 +76,7 @@ def solve(pool: ProcessPoolExecutor, jobs: list[tuple], label: str) -> dict[str,
 def crossings(curves: Curves, window: tuple[float, float], scale=ends_scale) -> Pairs:
     """Detunings at which sigma_mid / scale(L) agrees for successive lengths."""
     found = {}
-    for a, b in zip(sorted(curves), sorted(curves)[1:]):
+    for a, b in pairwise(sorted(curves)):
         shift = float(np.log(scale(a) / scale(b)))
         found[a, b] = crossing(curves[a], lambda d, b=b, shift=shift: curves[b](d) + shift, *window)
     return found
@@ -113,22 +113,21 @@ def join(full: Pairs, second: Pairs) -> tuple[Pairs, Pairs]:
 def local_exponents(curves: Curves, d: float, size=ends_scale) -> Pairs:
     """beta / nu between successive lengths: change of ln sigma_mid over that of 8 ln scale, so 1/8 at criticality."""
     found = {}
-    for a, b in zip(sorted(curves), sorted(curves)[1:]):
+    for a, b in pairwise(sorted(curves)):
         found[a, b] = float((curves[a](d) - curves[b](d)) / (8 * np.log(size(a) / size(b))))
     return found
 
 
 def unbiased(curves: Curves, window: tuple[float, float]) -> tuple[dict, dict]:
     """Detuning and exponent without assuming either: where two successive local exponents agree."""
-    lengths = sorted(curves)
+
+    def exponent_of(a: int, b: int):
+        return lambda d: local_exponents({a: curves[a], b: curves[b]}, d)[a, b]
+
     d_star, exponent = {}, {}
-    for a, b, c in zip(lengths, lengths[1:], lengths[2:]):
-        d = crossing(
-            lambda d: local_exponents({a: curves[a], b: curves[b]}, d)[a, b],
-            lambda d: local_exponents({b: curves[b], c: curves[c]}, d)[b, c],
-            *window,
-        )
-        d_star[a, c], exponent[a, c] = d, local_exponents({b: curves[b], c: curves[c]}, d)[b, c]
+    for (a, b), (_, c) in pairwise(pairwise(sorted(curves))):
+        d_star[a, c] = crossing(exponent_of(a, b), exponent_of(b, c), *window)
+        exponent[a, c] = exponent_of(b, c)(d_star[a, c])
     return d_star, exponent
 
 
@@ -151,7 +150,7 @@ def in_panel_units(d: float, derivative: float, calibration: dict) -> dict:
     return {
         "value": value,
         "calibration": float(np.sqrt(gradient @ covariance @ gradient)),
-        "parts": dict(zip(("rabi_mhz", "offset_mhz", "v1_mhz"), map(float, parts))),
+        "parts": dict(zip(("rabi_mhz", "offset_mhz", "v1_mhz"), map(float, parts), strict=True)),
     }
 
 
@@ -176,7 +175,7 @@ def ramp_budget(gaps: list[tuple], curves: Curves, d: float, calibration: dict) 
                 "steepness": steepness,
             }
         )
-    for row, after in zip(rows, rows[1:]):
+    for row, after in pairwise(rows):
         lost = np.log1p(-after["local_loss"]) - np.log1p(-row["local_loss"])
         row["crossing_shift_mhz"] = float(-omega * lost / (after["steepness"] - row["steepness"]))
     return rows
@@ -193,7 +192,7 @@ def main() -> None:
 
     longer = range(lengths[-1] + 4, max(REACH.values()) + 1, 4)  # one step beyond the plan, same class modulo 4
     every = [*lengths, *longer]
-    jobs = [(m, L, v, low if m == "first" else window, NODES) for m, top in REACH.items() for L in every if L <= top]
+    jobs = [(m, L, v, low if m == "first" else window, NODES) for m, top in REACH.items() for L in every if top >= L]
     jobs.sort(key=lambda job: -job[1] - 4 * (job[0] == "full"))
     near = (guess - 0.03, guess + 0.05)
     step = 0.02 * v
@@ -207,8 +206,8 @@ def main() -> None:
         crossing_of = {name: crossings(curves[name], low if name == "first" else window) for name in curves}
         joined, beyond_second = join(crossing_of["full"], crossing_of["second"])
         d_c, d_c_error = limit(joined)
-        checks = list(pool.map(numerical_checks, [(COMPLETE_UP_TO, v, d_c, curves["full"][COMPLETE_UP_TO])]))[0]
-        gaps = list(pool.map(chain_gap, [(L, v, d_c) for L in lengths if L <= REACH["full"]]))
+        checks = next(iter(pool.map(numerical_checks, [(COMPLETE_UP_TO, v, d_c, curves["full"][COMPLETE_UP_TO])])))
+        gaps = list(pool.map(chain_gap, [(L, v, d_c) for L in lengths if REACH["full"] >= L]))
 
     bulk = crossings(curves["full"], (window[0] - 0.06, window[1]), bulk_scale)
     limits = {name: limit(crossing_of[name])[0] for name in crossing_of} | {"bulk": limit(bulk)[0]}
@@ -237,7 +236,6 @@ def main() -> None:
     ring_pairs = {(a, b): crossing(rings[a], rings[b], *near) for a, b in ((10, 14), (12, 16))}
     say("rings: " + ", ".join(f"{a}/{b}: {d:.4f}" for (a, b), d in ring_pairs.items()))
 
-    text = lambda pairs: {f"{a}/{b}": value for (a, b), value in sorted(pairs.items())}  # noqa: E731
     ignored = {
         name: omega_d(other, d_c, slopes[longest], calibration) - critical["value"]
         for name, other in calibration["checks"]["ignored"].items()
@@ -262,11 +260,16 @@ def main() -> None:
         "curves": {
             model: {str(L): [list(x), [float(np.exp(c(d))) for d in x]] for L, c in family.items()}
             for model, family in curves.items()
-            for x in [np.linspace(*((low if model == "first" else window)), 41).tolist()]
+            for x in [np.linspace(*(low if model == "first" else window), 41).tolist()]
         },
     }
     (WORK / "simulation.json").write_text(json.dumps(result))
     say(f"critical detuning on the panel {critical['value']:.4f} +- {critical['sigma']:.4f} MHz")
+
+
+def text(found: Pairs) -> dict[str, float]:
+    """Pairs of lengths as JSON keys."""
+    return {f"{a}/{b}": value for (a, b), value in sorted(found.items())}
 
 
 def edge(found: Pairs) -> float:

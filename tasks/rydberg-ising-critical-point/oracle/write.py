@@ -11,9 +11,8 @@ import math
 import re
 from pathlib import Path
 
-import typst
-
 import figures
+import typst
 
 HERE, HOME = Path(__file__).parent, Path.home()
 WORK = HOME / "work"
@@ -57,7 +56,9 @@ class Bibliography:
             people = work["authors"]
             names = people[0] + " et al." if len(people) > 4 else ", ".join(people)
             where = f"doi:{work['doi']}" if "doi" in work else f"arXiv:{work['arxiv']}"
-            lines.append(f"+ {names}, #emph[{work['title'].replace('<=', '≤')}], {work['venue']} ({work['year']}), {where}")
+            lines.append(
+                f"+ {names}, #emph[{work['title'].replace('<=', '≤')}], {work['venue']} ({work['year']}), {where}"
+            )
         return "\n".join(lines)
 
 
@@ -73,8 +74,9 @@ def fields(cal: dict, sim: dict) -> dict[str, str]:
     read_loss = value("false_rydberg") + value("missed_rydberg")
     checks = cal["checks"]
     khz = lambda x: f"{1e3 * x:+.1f}".replace("-", "\u2212")  # noqa: E731
-    long_pair = list(sim["crossings"]["full"])[-1]
-    text = {
+    full = sim["crossings"]["full"]
+    long_pair = list(full)[-1]
+    return {
         "nominal_rabi": f"{plan['rabi_mhz']:.2f}",
         "spacing": f"{plan['spacing_um']:.2f}",
         "nominal_v1": f"{plan['v1_mhz']:.2f}",
@@ -112,7 +114,7 @@ def fields(cal: dict, sim: dict) -> dict[str, str]:
         "ring_difference": khz(panel(d2) - crit["value"]),
         "first_miss": f"{1e3 * omega * (sim['d_c'] - sim['limits']['first']):.0f}",
         "second_miss": khz(omega * (sim["limits"]["second"] - sim["d_c"])),
-        "bulk_pair": f"{1e3 * omega * (sim['crossings']['full'][pair_key(pair)] - sim['crossings']['bulk'][pair_key(pair)]):.0f}",
+        "bulk_pair": f"{1e3 * omega * (full[pair_key(pair)] - sim['crossings']['bulk'][pair_key(pair)]):.0f}",
         "part_rabi": f"{1e3 * crit['parts']['rabi_mhz']:.2f}",
         "part_offset": f"{1e3 * crit['parts']['offset_mhz']:.2f}",
         "part_v1": f"{1e3 * crit['parts']['v1_mhz']:.2f}",
@@ -142,7 +144,6 @@ def fields(cal: dict, sim: dict) -> dict[str, str]:
         "shot_rows": rows_of_shots(cal),
         "free_values": ", ".join(f"{e:.3f}" for e in free["exponent"].values()),
     }  # fmt: skip
-    return text
 
 
 def pair_key(pair: dict) -> str:
@@ -166,16 +167,25 @@ def rows_of_crossings(sim: dict, panel) -> str:
             else:
                 cells.append("\u2014" if d is None else f"{d:.4f}")
         rows.append(", ".join(f"[{cell}]" for cell in cells) + ",")
-    limits = [f"{sim['limits'][n]:.4f}" if n != "full" else f"*{sim['d_c']:.4f}*" for n in ("first", "second", "full", "bulk")]
+    limits = [
+        f"{sim['limits'][n]:.4f}" if n != "full" else f"*{sim['d_c']:.4f}*" for n in ("first", "second", "full", "bulk")
+    ]
     rows.append("table.hline(stroke: 0.4pt), [$infinity$], " + ", ".join(f"[{cell}]" for cell in limits) + ",")
     return "\n".join(rows)
 
 
 def rows_of_ramp(ramp: list[dict]) -> str:
-    return "\n".join(
-        f"[{r['length']}], [{r['gap_mhz']:.2f}], [{r['sweep_us']:.1f}], [{r['no_decay']:.2f}], [{100 * r['local_loss']:.0f}],"
+    cells = (
+        (
+            r["length"],
+            f"{r['gap_mhz']:.2f}",
+            f"{r['sweep_us']:.1f}",
+            f"{r['no_decay']:.2f}",
+            f"{100 * r['local_loss']:.0f}",
+        )
         for r in ramp
     )
+    return "\n".join(", ".join(f"[{cell}]" for cell in row) + "," for row in cells)
 
 
 def rows_of_shots(cal: dict) -> str:
@@ -199,7 +209,14 @@ def result_lines(cal: dict, sim: dict) -> str:
     lines = ["# Results", "", "Detunings are panel values; uncertainties are one standard deviation.", ""]
     rows = [(name, cal[key]["value"], cal[key]["sigma"], note) for name, key, note in RESULTS]
     pair, crit, beta = sim["first_pair"], sim["critical"], sim["beta_over_nu"]
-    rows.append(("crossing_detuning_7_11_mhz", pair["value"], pair["sigma"], "rescaled order parameters of 7 and 11 atoms cross"))
+    rows.append(
+        (
+            "crossing_detuning_7_11_mhz",
+            pair["value"],
+            pair["sigma"],
+            "rescaled order parameters of 7 and 11 atoms cross",
+        )
+    )
     rows.append(("critical_detuning_mhz", crit["value"], crit["sigma"], "infinite chain"))
     rows.append(("beta_over_nu", beta["value"], beta["sigma"], "from open chains at the critical point"))
     for name, value, sigma, note in rows:
