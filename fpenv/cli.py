@@ -65,8 +65,8 @@ def _parser() -> argparse.ArgumentParser:
     grade.add_argument("--json", action="store_true")
     grade.set_defaults(do=_grade)
 
-    tasks = commands.add_parser("tasks", help="list, show, prepare and check tasks")
-    verbs = tasks.add_subparsers(required=True, metavar="list|show|prepare|check")
+    tasks = commands.add_parser("tasks", help="list, show, prepare, check and export tasks")
+    verbs = tasks.add_subparsers(required=True, metavar="list|show|prepare|check|export")
     verbs.add_parser("list", help="all tasks that come with fpenv").set_defaults(do=_tasks_list)
     for verb, do, text in (
         ("show", _tasks_show, "what an agent is told, and the limits"),
@@ -79,6 +79,12 @@ def _parser() -> argparse.ArgumentParser:
         if verb == "check":
             command.add_argument("--instances", default="", help="further oracle instances, such as 1,2,3")
             command.add_argument("--record", action="store_true", help="write expected.json from the oracle's run")
+    export = verbs.add_parser("export", help="write one instance as a package that other programs run")
+    export.add_argument("task")
+    export.add_argument("--format", required=True, choices=("harbor", "benchflow"))
+    export.add_argument("--to", required=True, type=Path, metavar="DIR", help="a new or empty folder")
+    export.add_argument("--instance", default="canonical", help="canonical (the default), or a seed")
+    export.set_defaults(do=_tasks_export)
 
     doctor = commands.add_parser("doctor", help="what this machine can and cannot do, and how to fix it")
     doctor.set_defaults(do=_doctor)
@@ -181,14 +187,32 @@ def _tasks_show(arguments: argparse.Namespace) -> int:
         "domain": task.front.metadata.domain,
         "folder": str(task.path),
         "digest": task.digest,
-        "deliverables": ", ".join(f"/root/{path}" for path in task.deliverables),
+        "deliverables": ", ".join(map(task.absolute, task.deliverables)) or "every new file",
         "time limit": f"{task.time_limit_s:.0f} s",
         "sandbox": f"{box.cpus:g} CPUs, {box.memory_mb} MB memory, {box.storage_mb} MB disk",
         "rubric": f"{blockers} blockers, {len(task.rubric) - blockers} non-blockers",
         "hidden tests": str(len(task.expected_tests)) if task.expected_tests else "not recorded yet",
     }
     print("\n".join(f"{key + ':':<14}{value}" for key, value in facts.items()))
+    _tell(task)
     print(f"\n{task.prompt}")
+    return OK
+
+
+def _tell(task: Task) -> None:
+    for note in task.notes:
+        print(f"note: {escape(note)}", flush=True)
+
+
+def _tasks_export(arguments: argparse.Namespace) -> int:
+    from fpenv.export import export_task
+    from fpenv.instance import make_instance
+
+    instance = make_instance(find_task(arguments.task), arguments.instance)
+    exported = export_task(instance, arguments.to, arguments.format)
+    print(f"wrote {exported.path}")
+    for loss in exported.losses:
+        print(f"left behind: {loss}")
     return OK
 
 
@@ -205,6 +229,7 @@ def _tasks_check(arguments: argparse.Namespace) -> int:
     except ValueError:
         raise ConfigError(f"--instances: expected seeds such as 1,2,3, got {arguments.instances!r}") from None
     task = find_task(arguments.task)
+    _tell(task)
     passed = 0
     failed = 0
     for result in check_task(task, instances=instances, record=arguments.record):

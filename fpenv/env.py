@@ -13,7 +13,7 @@ because Gymnasium wants a number there; mask it.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import gymnasium
 import numpy as np
@@ -29,10 +29,12 @@ from fpenv.records import Budget, Grade, Step
 from fpenv.sandbox.backends import backend_named
 from fpenv.sandbox.runtime import provide
 from fpenv.sandbox.sandbox import Backend, OutputSink
-from fpenv.task import Task, find_task
+from fpenv.task import Task, find_task, load_task
 from fpenv.transcript import Transcript
 
 Observation = dict[str, Any]
+Reward = Literal["s_final", "verifier", "tests"]
+REWARDS = get_args(Reward)
 
 
 class FrontierPhysicsEnv(gymnasium.Env[Observation, dict[str, Any]]):
@@ -43,6 +45,8 @@ class FrontierPhysicsEnv(gymnasium.Env[Observation, dict[str, Any]]):
         sandbox: "local" (bubblewrap; the default), or a Backend.
         reviewer: "evidence" (the task's evidence checks; the default), a Reviewer, or None, which leaves the
             rubric, and with it every grade that needs it, ungraded.
+        reward: "s_final" (the grade; the default), or, for packages without evidence checks or rubric, "verifier"
+            (100 if every hidden test passed) or "tests" (100 times the share that passed). The grade is the same.
         max_steps: actions per episode.
         time_limit_s: wall-clock seconds per episode; None for the task's own limit.
         record_to: folder in which each episode leaves a run folder (trajectory, deliverables, grade).
@@ -58,6 +62,7 @@ class FrontierPhysicsEnv(gymnasium.Env[Observation, dict[str, Any]]):
         *,
         sandbox: str | Backend = "local",
         reviewer: Literal["evidence"] | Reviewer | None = "evidence",
+        reward: Reward = "s_final",
         max_steps: int = 500,
         time_limit_s: float | None = None,
         record_to: str | Path | None = None,
@@ -68,7 +73,10 @@ class FrontierPhysicsEnv(gymnasium.Env[Observation, dict[str, Any]]):
             raise ConfigError(f"render_mode: expected 'ansi' or None, got {render_mode!r}")
         if isinstance(reviewer, str) and reviewer != "evidence":
             raise ConfigError(f"reviewer: expected 'evidence', a Reviewer or None, got {reviewer!r}")
+        if reward not in REWARDS:
+            raise ConfigError(f"reward: expected one of {', '.join(REWARDS)}, got {reward!r}")
         self.task: Task = find_task(task)
+        self._reward = reward
         self.action_space = spaces.action_space()
         self.observation_space = spaces.observation_space()
         self.render_mode = render_mode
@@ -129,14 +137,15 @@ class FrontierPhysicsEnv(gymnasium.Env[Observation, dict[str, Any]]):
         if self._episode.stop is None:
             return observation, 0.0, False, False, info
         grade = self._finish(self._episode)
+        earned = reward_of(grade, self._reward)
         info |= {
             "stop": self._episode.stop,
             "grade": grade.model_dump(mode="json"),
-            "valid": grade.s_final is not None,
+            "valid": earned is not None,
         }
         info |= {"run": str(self.recording.folder.path)} if self.recording else {}
         terminated = self._episode.stop in ("submitted", "sandbox_ended")
-        return observation, grade.s_final or 0.0, terminated, not terminated, info
+        return observation, earned or 0.0, terminated, not terminated, info
 
     def render(self) -> str | None:
         """The episode so far, as text for a person; control characters are shown, not obeyed."""
@@ -161,6 +170,22 @@ class FrontierPhysicsEnv(gymnasium.Env[Observation, dict[str, Any]]):
         if self.recording is not None:
             self.recording.finish(episode.stop, self.grade, episode.collected)
         return self.grade
+
+
+def make_from_path(path: str | Path | None = None, **settings: Any) -> FrontierPhysicsEnv:
+    """What `gymnasium.make("fpenv:FrontierPhysics/task", path=FOLDER)` makes: a task from any package folder."""
+    if path is None:
+        raise ConfigError("FrontierPhysics/task: expected path=FOLDER of a task package, got none")
+    return FrontierPhysicsEnv(load_task(path).path, **settings)
+
+
+def reward_of(grade: Grade, reward: Reward) -> float | None:
+    """The reward in [0, 100] that a grade is worth, or None where that part of it is ungraded."""
+    if reward == "s_final":
+        return grade.s_final
+    if grade.verifier.status == "ungraded" or not grade.tests_total:
+        return None
+    return 100.0 * grade.verifier.passed if reward == "verifier" else 100.0 * grade.tests_passed / grade.tests_total
 
 
 def _observe(output: str, failed: bool, budget: Budget) -> Observation:

@@ -20,6 +20,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from fpenv.deliverables import hand_in
 from fpenv.errors import ConfigError, FpenvError, SandboxError, SandboxGone
 from fpenv.grading.grade import grade_episode, ungraded
 from fpenv.grading.reviewer import Reviewer
@@ -70,14 +71,18 @@ class Episode:
         self._broken: FpenvError | None = None
         self._inputs = instance.inputs
         bench, library = instance.bench(), load_library(instance.task.path)
+        task = instance.task
         spec = SandboxSpec(
             runtime=runtime,
-            files={f"/root/{path}": data for path, data in self._inputs.items()},
-            read_only={"/oracle": instance.task.path / "oracle"} if config.oracle else {},
+            files={task.absolute(name): data for name, data in self._inputs.items()},
+            read_only={task.layout.oracle_mount: task.oracle} if config.oracle else {},
+            env=task.oracle_env if config.oracle else {},
             services=SERVICES,
-            limits=instance.task.limits,
+            limits=task.limits,
         )
-        self._room = Room(backend.start(spec, self._serve), bench, library, self._seconds_left, config.on_output)
+        self._room = Room(
+            task.layer.start(backend, spec, self._serve), bench, library, self._seconds_left, config.on_output
+        )
         self._started = config.clock()
 
     @property
@@ -173,7 +178,7 @@ class Episode:
 
     def _collect(self) -> None:
         try:
-            self.collected = self._room.sandbox.collect(self.instance.task.deliverables)
+            self.collected = hand_in(self._room.sandbox, self.instance.task, self._inputs)
         except SandboxError as error:
             self._lost(error)
 

@@ -2,7 +2,8 @@
 
 A task's `instance.py` defines `make_instance(rng) -> InstanceParts`, with `rng` None for the canonical
 instance (the benchmark) and a `numpy.random.Generator` for a training seed. Same seed, same bytes.
-A task without `instance.py` has the canonical instance only, with the files of its `environment/` as inputs.
+A task without `instance.py` has the canonical instance only. What a task's Dockerfile copies is handed out
+with every instance; an instance's own file of the same name wins.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 
 from fpenv.errors import ConfigError, TaskError
 from fpenv.instruments.bench import Bench
+from fpenv.sandbox.image_layer import HOME
 from fpenv.task import Task
 
 CANONICAL = "canonical"
@@ -25,8 +27,8 @@ CANONICAL = "canonical"
 class InstanceParts:
     """What a task's `make_instance` returns.
 
-    inputs: path relative to /root -> bytes, laid before the agent.
-    references: JSON-able, hidden; becomes `/verifier/references.json`.
+    inputs: path relative to the task's `base` (/root) -> bytes, laid before the agent.
+    references: JSON-able, hidden; becomes `references.json` in the verifier's folder.
     instruments: instrument name -> hidden parameters for the task's `instruments.build`.
     """
 
@@ -45,11 +47,11 @@ class Instance:
 
     @property
     def inputs(self) -> dict[str, bytes]:
-        """All that is handed out, path relative to /root -> bytes: the instance's inputs and the proposal."""
-        files = dict(self.parts.inputs)
+        """All that is handed out, path relative to `task.base` -> bytes: environment, instance and proposal."""
+        files = {**self.task.image_inputs, **self.parts.inputs}
         proposal = self.task.path / "proposal.pdf"
         if proposal.is_file():
-            files.setdefault("proposal.pdf", proposal.read_bytes())
+            files.setdefault(self.task.relative(f"{HOME}/proposal.pdf"), proposal.read_bytes())
         return files
 
     def bench(self) -> Bench:

@@ -14,6 +14,12 @@ def tasks_root() -> Path:
     return installed if installed.is_dir() else here.parent / "tasks"
 
 
+def package_folders(folder: Path) -> list[Path]:
+    """Folders of task packages right below a folder, sorted; hidden ones are passed over."""
+    found = (f for f in folder.iterdir() if f.is_dir() and not f.name.startswith("."))
+    return sorted(f for f in found if (f / "task.md").is_file() or (f / "task.toml").is_file())
+
+
 def list_tasks() -> list[str]:
     """Names of the tasks that come with fpenv, sorted."""
     root = tasks_root()

@@ -1,16 +1,17 @@
-"""A task: a folder with a question and a way to grade it, in the official FrontierPhysics package format.
+"""A task: a folder with a question and a way to grade it, in one of the published package formats.
 
     task.md          frontmatter (metadata, verifier, agent, sandbox) and the prompt
     proposal.pdf     the brief, laid into /root with the instance's inputs
-    environment/     Dockerfile, requirements.txt: the runtime
+    environment/     Dockerfile and what it copies: the runtime, and inputs
     oracle/          a solution that does the research
     verifier/        test.sh, test_outputs.py, references.json and the rubric
     rubric.json      (or verifier/rubric.json)
 
-and, in files that an official loader ignores: `instance.py`, `instruments.py`, `evidence.py`,
-`literature.json`, `expected.json` (the verifier's test ids) and `cases/`.
+or Harbor's older layout (`package/layout.py`); and, in files that an official loader ignores: `instance.py`,
+`instruments.py`, `evidence.py`, `literature.json`, `expected.json` (the verifier's test ids) and `cases/`.
 
 A `Task` is read once and is frozen. Only the prompt, the proposal and the environment ever reach an agent.
+Names of inputs and deliverables are relative to `base`: /root, or / where a package works elsewhere too.
 """
 
 from __future__ import annotations
@@ -18,57 +19,29 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
+import posixpath
+import re
 import sys
-from dataclasses import dataclass
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from types import ModuleType
-from typing import Any
-
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fpenv.errors import ConfigError, TaskError
 from fpenv.names import NAMESPACE, list_tasks, tasks_root
+from fpenv.package.digest import compare_with_registry, find_registry, package_digest
+from fpenv.package.dockerfile import describe_image, read_dockerfile
+from fpenv.package.frontmatter import Frontmatter, read_settings, resolve_env
+from fpenv.package.layout import RUBRICS, Layout, find_layout, is_package, read_sheet
+from fpenv.package.recipe import Recipe
+from fpenv.package.rubrics import read_rubric
 from fpenv.records import Criterion
-from fpenv.rubric import load_rubric
+from fpenv.sandbox.image_layer import HOME, ImageLayer
 from fpenv.sandbox.sandbox import Limits
 
-
-class _Section(BaseModel):
-    """A part of the frontmatter. Fields that are not fpenv's business are kept, unread."""
-
-    model_config = ConfigDict(frozen=True, extra="allow")
-
-
-class Metadata(_Section):
-    title: str = ""
-    domain: str = ""
-    deliverables: tuple[str, ...] = ("result.md", "paper.pdf")
-
-
-class VerifierSection(_Section):
-    timeout_sec: float = Field(default=300, gt=0)
-
-
-class AgentSection(_Section):
-    timeout_sec: float = Field(default=36_000, gt=0)
-
-
-class SandboxSection(_Section):
-    cpus: float = Field(default=2, gt=0)
-    memory_mb: int = Field(default=4096, gt=0)
-    storage_mb: int = Field(default=2048, gt=0)
-    gpus: int = 0
-    allow_internet: bool = False
-
-
-class Frontmatter(_Section):
-    schema_version: str = "1.3"
-    metadata: Metadata = Metadata()
-    verifier: VerifierSection = VerifierSection()
-    agent: AgentSection = AgentSection()
-    sandbox: SandboxSection = SandboxSection()
+_DOWNLOADS = re.compile(r"\b(apt-get|apt|curl|wget|uvx|uv (?:pip|tool|run)|pip3? install|git clone|conda|npm|npx)\b")
 
 
 @dataclass(frozen=True)
@@ -79,11 +52,46 @@ class Task:
     path: Path
     prompt: str
     front: Frontmatter
+    layout: Layout = field(default_factory=Layout)
+    found: tuple[str, ...] = ()
+    """What was noticed while loading; `notes` has all of it."""
+
+    @property
+    def verifier(self) -> Path:
+        """The folder of the hidden tests; inside a sandbox it is `layout.verifier_mount`."""
+        return self.path / self.layout.verifier
+
+    @property
+    def oracle(self) -> Path:
+        """The folder of the solution; inside a sandbox it is `layout.oracle_mount`."""
+        return self.path / self.layout.oracle
+
+    @cached_property
+    def base(self) -> str:
+        """The folder that names of inputs and deliverables are relative to: /root, or / if some lie elsewhere."""
+        places = self._handed_in or (self.workdir,)
+        return HOME if all(PurePosixPath(path).is_relative_to(HOME) for path in places) else "/"
 
     @property
     def deliverables(self) -> tuple[str, ...]:
-        """Paths of what is to be handed in, relative to /root."""
-        return self.front.metadata.deliverables
+        """Paths of what is to be handed in, relative to `base`; a final slash names all files of a folder.
+
+        Empty where the package says nothing: then everything in `search_folders` that is no input is handed in.
+        """
+        return tuple(self.relative(path) + ("/" if path.endswith("/") else "") for path in self._handed_in)
+
+    @property
+    def search_folders(self) -> tuple[str, ...]:
+        """Where files to hand in are looked for, absolute, if the package names none."""
+        return tuple(dict.fromkeys((HOME, self.workdir)))
+
+    def relative(self, path: str) -> str:
+        """The name, relative to `base`, of an absolute path below it."""
+        return str(PurePosixPath(path).relative_to(self.base))
+
+    def absolute(self, name: str) -> str:
+        """Where a file named relative to `base` lies inside a sandbox."""
+        return str(PurePosixPath(self.base) / name)
 
     @property
     def time_limit_s(self) -> float:
@@ -101,14 +109,74 @@ class Task:
 
     @cached_property
     def rubric(self) -> tuple[Criterion, ...]:
-        """The criteria, in the file's order."""
-        return load_rubric(self._one_of("rubric.json", "verifier/rubric.json"))
+        """The criteria, in the file's order; none where the package has no rubric."""
+        return self._rubric_and_notes[0]
+
+    @cached_property
+    def image(self) -> Recipe:
+        """What the package's Dockerfile comes to; see `Recipe.problems` for what could not be read."""
+        folder = self.path / "environment"
+        if (folder / "Dockerfile").is_file():
+            return read_dockerfile(folder / "Dockerfile")
+        image = self.front.sandbox.docker_image
+        note, problem = describe_image(image) if image else ("", "")
+        if not (image or (folder / "requirements.txt").is_file()) and any(folder.glob("*compose*.y*ml")):
+            problem = "a docker-compose file without a Dockerfile"
+        plain = folder / "requirements.txt"
+        lines = tuple(plain.read_text(encoding="utf-8").splitlines()) if plain.is_file() else ()
+        return Recipe(lines, notes=(note,) if note else (), problems=(problem,) if problem else ())
 
     @cached_property
     def requirements(self) -> str:
-        """The runtime's Python packages, as requirements.txt lines."""
-        file = self.path / "environment" / "requirements.txt"
-        return file.read_text(encoding="utf-8") if file.is_file() else ""
+        """The runtime's Python packages, as requirements.txt lines, with pytest where the hidden tests need it.
+
+        Raises TaskError where the local sandbox cannot build the environment, naming what stands in the way.
+        """
+        self.image.check(self.path / "environment" / "Dockerfile")
+        lines = [*self.image.requirements, *(["pytest"] if self._lacks_pytest else [])]
+        return "".join(f"{line}\n" for line in lines)
+
+    @cached_property
+    def workdir(self) -> str:
+        """Where commands run."""
+        said = self.front.sandbox.workdir or self.image.workdir or HOME
+        workdir = posixpath.normpath(posixpath.join("/", said))
+        return HOME if workdir in ("/", "//") else workdir
+
+    @cached_property
+    def layer(self) -> ImageLayer:
+        """What the environment adds to a sandbox beside the runtime and the inputs."""
+        image = self.image
+        return ImageLayer(
+            files={path: data for path, data in image.files.items() if not self._is_input(path)},
+            executables=image.executables,
+            folders=image.folders,
+            env={**image.env, **resolve_env(self.front.sandbox.env)[0]},
+            workdir=self.workdir,
+        )
+
+    @cached_property
+    def image_inputs(self) -> dict[str, bytes]:
+        """Files of the environment below `base`, by their name relative to it: handed out as inputs."""
+        return {self.relative(path): data for path, data in self.image.files.items() if self._is_input(path)}
+
+    @property
+    def verifier_cwd(self) -> str:
+        """Where test.sh starts: Harbor's start in the working directory, the official ones name their paths."""
+        return self.workdir if self.layout.verifier == "tests" or self.workdir != HOME else "/"
+
+    @property
+    def verifier_env(self) -> dict[str, str]:
+        return resolve_env(self.front.verifier.env)[0]
+
+    @property
+    def oracle_env(self) -> dict[str, str]:
+        return resolve_env(self.front.oracle.env)[0]
+
+    @cached_property
+    def notes(self) -> tuple[str, ...]:
+        """What a user should know about the package: fields that are not known or not done, what differs."""
+        return tuple(dict.fromkeys(self._all_notes()))
 
     @cached_property
     def expected_tests(self) -> tuple[str, ...] | None:
@@ -127,35 +195,64 @@ class Task:
     @cached_property
     def digest(self) -> str:
         """SHA-256 over the sorted relative paths, each with a zero byte and its content's SHA-256."""
-        total = hashlib.sha256()
-        for file in sorted(self.path.rglob("*"), key=lambda f: f.relative_to(self.path).as_posix()):
-            if file.is_symlink() or not file.is_file() or "__pycache__" in file.parts:
-                continue
-            total.update(file.relative_to(self.path).as_posix().encode() + b"\0")
-            total.update(hashlib.sha256(file.read_bytes()).digest())
-        return total.hexdigest()
+        return package_digest(self.path)
 
     def module(self, file: str) -> ModuleType | None:
         """Import one of the task's own Python files on the host, or None where the task has none."""
         return _import(self.path / file)
 
-    def _one_of(self, *names: str) -> Path:
-        for name in names:
-            if (self.path / name).is_file():
-                return self.path / name
-        raise TaskError(f"{self.path}: expected one of {', '.join(names)}, found none; add the rubric")
+    @cached_property
+    def _handed_in(self) -> tuple[str, ...]:
+        """Absolute paths that the package names as deliverables, a folder with its slash."""
+        return tuple(_named_paths(self.front, self.path))
+
+    @cached_property
+    def _rubric_and_notes(self) -> tuple[tuple[Criterion, ...], tuple[str, ...]]:
+        file = next((self.path / name for name in RUBRICS if (self.path / name).is_file()), None)
+        if file is None:
+            return (), (
+                "no rubric: S_final stays ungraded where the tests pass; train on reward='verifier' or 'tests'",
+            )
+        return read_rubric(file)
+
+    @property
+    def _lacks_pytest(self) -> bool:
+        has = any(re.match(r"pytest\b(?!-)", line.strip(), re.IGNORECASE) for line in self.image.requirements)
+        return not has and any(self.verifier.rglob("test_*.py"))
+
+    def _is_input(self, path: str) -> bool:
+        return PurePosixPath(path).is_relative_to(self.base)
+
+    def _all_notes(self) -> Iterator[str]:
+        yield from self.found
+        yield from self._rubric_and_notes[1]
+        yield from self.image.notes
+        yield from (f"the local sandbox cannot build this, use Docker: {text}" for text in self.image.problems)
+        yield from ("pytest is added to the runtime: the hidden tests need it",) if self._lacks_pytest else ()
+        for env in (self.front.sandbox.env, self.front.verifier.env, self.front.oracle.env):
+            yield from resolve_env(env)[1]
+        unread = (*self.path.glob("environment/*compose*.y*ml"), *self.verifier.glob("verifier.md"))
+        yield from (f"{file.relative_to(self.path)} is not read" for file in unread)
+        if not self._handed_in:
+            yield f"no deliverables named: every new file in {' and '.join(self.search_folders)} is handed in"
+        script = (self.verifier / "test.sh").read_text(encoding="utf-8", errors="replace")
+        for number, line in enumerate(map(str.strip, script.splitlines()), 1):
+            if _DOWNLOADS.search(line) and not line.startswith("#"):
+                yield f"{self.layout.verifier}/test.sh line {number} downloads; grading has no network: {line[:80]}"
 
 
-def load_task(path: Path | str) -> Task:
-    """Read a package folder. Raises TaskError naming the file and the key that is wrong."""
+def load_task(path: Path | str, *, strict: bool = False) -> Task:
+    """Read a package folder. Raises TaskError naming the file and the key that is wrong.
+
+    Where a `registry.json` lies above the folder, the content's digest is compared with it: a difference is
+    a warning, and a note on the task. strict: there must be a registry, and it must agree, or TaskError.
+    """
     folder = Path(path).resolve()
-    file = folder / "task.md"
-    if not file.is_file():
-        raise TaskError(f"{folder}: expected a task package with task.md, found none; name its folder")
-    front, prompt = _split(file)
-    if not (folder / "verifier" / "test.sh").is_file():
-        raise TaskError(f"{folder}: expected verifier/test.sh, found none; add the hidden tests")
-    return Task(name=folder.name, path=folder, prompt=prompt, front=front)
+    sheet = read_sheet(folder)
+    front, notes = read_settings(sheet.settings, str(sheet.file))
+    task = Task(folder.name, folder, sheet.prompt, front, find_layout(folder), (*notes, *_compare(folder, strict)))
+    _ = task._handed_in  # a path that cannot be is an error now, not at the end of an episode
+    return task
 
 
 def find_task(name_or_path: str | Path) -> Task:
@@ -164,7 +261,7 @@ def find_task(name_or_path: str | Path) -> Task:
     name = text.removeprefix("fpenv:").removeprefix(f"{NAMESPACE}/")
     if name in list_tasks():
         return _shipped(name)
-    if (Path(text) / "task.md").is_file():
+    if is_package(Path(text)):
         return load_task(text)
     raise ConfigError(
         f"expected a task's name or the folder of a package, got {text!r}; "
@@ -177,25 +274,27 @@ def _shipped(name: str) -> Task:
     return load_task(tasks_root() / name)
 
 
-def _split(file: Path) -> tuple[Frontmatter, str]:
-    text = file.read_text(encoding="utf-8")
-    parts = text.split("\n---\n", 1)
-    if not text.startswith("---\n") or len(parts) != 2:
-        raise TaskError(f"{file}: expected YAML frontmatter between two lines '---', found none")
-    try:
-        raw: Any = yaml.safe_load(parts[0].removeprefix("---\n"))
-    except yaml.YAMLError as error:
-        raise TaskError(f"{file}: the frontmatter is not YAML: {error}") from error
-    if not isinstance(raw, dict):
-        raise TaskError(f"{file}: expected a mapping in the frontmatter, got {type(raw).__name__}")
-    if "sandbox" not in raw and "environment" in raw:
-        raw["sandbox"] = raw.pop("environment")
-    try:
-        return Frontmatter.model_validate(raw), parts[1].strip() + "\n"
-    except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(str(part) for part in first["loc"])
-        raise TaskError(f"{file}: frontmatter key {key}: {first['msg']}, got {first['input']!r}") from error
+def _compare(folder: Path, strict: bool) -> tuple[str, ...]:
+    if not strict and find_registry(folder) is None:
+        return ()
+    wrong = compare_with_registry(folder)
+    if wrong and strict:
+        raise TaskError(f"{wrong}; expected the published content")
+    if wrong:
+        warnings.warn(wrong, stacklevel=3)
+    return (wrong,) if wrong else ()
+
+
+def _named_paths(front: Frontmatter, folder: Path) -> Iterator[str]:
+    """Deliverables by `metadata.deliverables`, or else by Harbor's `artifacts`, as absolute paths."""
+    artifacts = [item if isinstance(item, str) else str(item.get("source", "")) for item in front.artifacts]
+    for said in front.metadata.deliverables or artifacts:
+        path = posixpath.normpath(posixpath.join(HOME, said))
+        if path.startswith("/logs/"):
+            continue  # Harbor's own log folder
+        if not said.isprintable() or path in ("/", "//") or ".." in said.split("/") or any(c in said for c in "*?\\"):
+            raise TaskError(f"{folder}: deliverable {said!r}: expected a plain path, relative to /root or absolute")
+        yield path + ("/" if said.endswith("/") or path == HOME else "")
 
 
 @lru_cache(maxsize=256)

@@ -1,4 +1,4 @@
-"""Plays a task's own solution, laid into /oracle for it alone, through the same tools as any agent.
+"""Plays a task's own solution, laid into the sandbox for it alone, through the same tools as any agent.
 
 `oracle/solve.sh` is one action; with the comment `# fpenv: one action a line` each of its commands is.
 """
@@ -31,10 +31,10 @@ class OracleAgent:
 
 
 def _commands(task: Task) -> list[str]:
-    script = task.path / "oracle" / "solve.sh"
+    script = task.oracle / "solve.sh"
     if not script.is_file():
-        raise TaskError(f"{task.path}: expected oracle/solve.sh, found none; this task has no oracle to play")
+        raise TaskError(f"{task.path}: expected {task.layout.oracle}/solve.sh, found none; it has no oracle to play")
     text = script.read_text(encoding="utf-8")
     if ONE_A_LINE not in text.splitlines():
-        return ["bash /oracle/solve.sh"]
+        return [f"bash {task.layout.oracle_mount}/solve.sh"]
     return [line for line in text.splitlines() if line.strip() and not line.startswith(("#", "set "))]

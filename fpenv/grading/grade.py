@@ -64,7 +64,12 @@ def grade_episode(
     reason; only a TaskError or a ConfigError is raised.
     """
     job = VerifierJob(
-        folder=task.path / "verifier",
+        folder=task.verifier,
+        mount=task.layout.verifier_mount,
+        cwd=task.verifier_cwd,
+        base=task.base,
+        layer=task.layer,
+        env=task.verifier_env,
         inputs=inputs,
         deliverables=collected.files,
         references=references or None,
@@ -90,6 +95,9 @@ def ungraded(task: Task, instance: str, reason: str) -> Grade:
 
 def apply_reviewer(reviewer: Reviewer, case: ReviewCase) -> Review:
     """Let a reviewer judge, and hold it to one verdict a criterion; anything else is an ungraded review."""
+    if not case.criteria:
+        reason = "the package has no rubric: nothing was reviewed"
+        return Review(status="ungraded", reviewer=reviewer.name, verdicts=(), reason=reason)
     try:
         review = reviewer.review(case)
     except ReviewError as error:

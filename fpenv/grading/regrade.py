@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from fpenv.deliverables import select
 from fpenv.errors import ConfigError
 from fpenv.grading.evidence import EvidenceReviewer
 from fpenv.grading.grade import grade_episode
@@ -12,7 +13,7 @@ from fpenv.instance import make_instance
 from fpenv.records import Grade, Step
 from fpenv.sandbox.backends import backend_named
 from fpenv.sandbox.runtime import provide
-from fpenv.sandbox.sandbox import Backend, Collected
+from fpenv.sandbox.sandbox import Backend
 from fpenv.store import RunFolder, read_files, read_trajectory
 from fpenv.task import Task, find_task
 
@@ -49,16 +50,10 @@ def regrade(
         instance=chosen.name,
         inputs=chosen.inputs,
         references=chosen.parts.references,
-        collected=_collected(files, chosen.task.deliverables),
+        collected=select(read_files(files) if files.is_dir() else {}, chosen.task, chosen.inputs),
         steps=steps,
         backend=backend or backend_named("local"),
         runtime=provide(chosen.task.requirements).path,
         reviewer=reviewer or EvidenceReviewer(),
     )
     return chosen.task, grade
-
-
-def _collected(folder: Path, names: tuple[str, ...]) -> Collected:
-    found = read_files(folder) if folder.is_dir() else {}
-    taken = {name: found[name] for name in names if name in found}
-    return Collected(taken, {name: "does not exist" for name in names if name not in taken})

@@ -1,9 +1,10 @@
 """A pytest plugin that runs inside the verifier's sandbox and reports each test's outcome, signed.
 
 Standard library and pytest only; laid read-only into the sandbox. The key arrives through a pipe that
-is drained here, so that no environment, command line or file holds it: another process can see the
-report but cannot add a line to it. Code that a test imports into pytest's own process could find the
-key in memory; a verifier that runs deliverables as code must give them a process of their own.
+is drained here, so that no environment, command line or file holds it, into a process whose memory is
+closed to others: another process can see the report but cannot add a line to it. Code that a test imports
+into pytest's own process could find the key there; a verifier that runs deliverables as code must give them
+a process of their own.
 
 Each line is `HMAC-SHA256(key, body) body`, body being JSON with a running number. The last says `end`.
 """
@@ -11,6 +12,7 @@ Each line is `HMAC-SHA256(key, body) body`, body being JSON with a running numbe
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import hashlib
 import hmac
 import json
@@ -23,11 +25,15 @@ import pytest
 PATH_VARIABLE = "FPENV_REPORT"
 KEY_VARIABLE = "FPENV_REPORT_KEY_FD"
 MESSAGE_LIMIT = 8000
+PR_SET_DUMPABLE = 4
 RANK = {"passed": 0, "skipped": 1, "failed": 2, "error": 3}
 
 
 def _receive() -> Callable[..., None] | None:
     path, number = os.environ.pop(PATH_VARIABLE, ""), os.environ.pop(KEY_VARIABLE, "")
+    # A program that a test starts runs as the same user: without this it could read the key from /proc/PID/mem.
+    if ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0:
+        return None
     try:
         with open(int(number), "rb") as pipe:
             key = pipe.read().strip()

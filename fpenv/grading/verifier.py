@@ -7,8 +7,11 @@ comes from a signed report (`report_plugin`), never from standard output.
 D = 1 when every expected test reported `passed` and the package's own reward, where it writes one, is 1.
 A skipped, xfailed, deselected or missing test has not passed. A run that is not conclusive (a test did not
 report; all passed, yet test.sh failed without a reward) is repeated once on the oracle's deliverables: if
-that control is conclusive, the deliverables were the cause and D = 0; if not, or without a control, the
-result is ungraded.
+that control is conclusive, the deliverables were the cause and D = 0; if not, the result is ungraded. Without
+a control, a run that came to its end with a reward of 0 is D = 0, by the published rules; else it is ungraded.
+
+A package that runs no pytest at all is graded by its own reward alone, as the single test `test.sh`: D = 1 for
+a reward of 1. Without a reward it is ungraded, however test.sh ended.
 
 Not covered: a verifier that imports deliverables into pytest's own process lets them find the report's key
 in its memory. Only the first pytest that a test.sh starts is heard, and none that is started by `python -I`:
@@ -22,12 +25,14 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from importlib.resources import files as package_files
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from fpenv.errors import SandboxError, SandboxGone, VerifierError
 from fpenv.grading.outcomes import MAX_REPORT_BYTES, MESSAGE_LIMIT, Report, parse_report, parse_reward
+from fpenv.grading.written_tests import complete, written_tests
 from fpenv.records import TestOutcome, VerifierResult
+from fpenv.sandbox.image_layer import ImageLayer
 from fpenv.sandbox.sandbox import Backend, Collected, ExecResult, Limits, Sandbox, SandboxSpec
 from fpenv.store import check_name, read_files
 from fpenv.untrusted import show
@@ -36,23 +41,22 @@ PLUGIN_FOLDER = "/opt/fpenv"
 LOGS = "/logs/verifier"
 REPORTS = "/logs/report"
 KEY_FD = 9
+TOO_LONG = "it ran past"
 
 # The key goes in by stdin and on by a pipe that only the plugin drains: no environment or file holds it.
 LAUNCHER = (
     f'IFS= read -r key && exec {KEY_FD}< <(printf %s "$key") || exit 97; unset key; '
-    "exec /bin/bash /verifier/test.sh < /dev/null"
+    'exec /bin/bash "$0/test.sh" < /dev/null'
 )
 # Only the verifier's own configuration counts, wherever test.sh changes directory to.
-PYTEST_OPTIONS = "-c /dev/null --rootdir=/verifier --confcutdir=/verifier -p no:cacheprovider"
+PYTEST_OPTIONS = "-c /dev/null --rootdir={mount} --confcutdir={mount} -p no:cacheprovider"
 ENVIRONMENT = {
     "HOME": "/tmp",
-    "PYTEST_ADDOPTS": PYTEST_OPTIONS,
     "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
     "PYTEST_PLUGINS": "report_plugin",
     "PYTHONDONTWRITEBYTECODE": "1",
     "PYTHONHASHSEED": "0",
     "PYTHONNOUSERSITE": "1",
-    "PYTHONPATH": f"{PLUGIN_FOLDER}:/verifier",
     "PYTHONSAFEPATH": "1",
     "FPENV_REPORT_KEY_FD": str(KEY_FD),
 }
@@ -63,8 +67,11 @@ class VerifierJob:
     """All that a verification depends on: the same job twice gives the same result, byte for byte.
 
     folder: the package's verifier, on the host. deliverables: win over an input of the same path.
-    references: become /verifier/references.json, if given.
-    expected: ids of the hidden tests relative to /verifier; None takes what the control reports, or else
+    mount: where the package's scripts expect that folder. cwd: where test.sh starts. base: the folder that
+        names of inputs and deliverables are relative to. layer: what the task's image adds. env: the package's
+        own variables.
+    references: become references.json in the verifier's folder, if given.
+    expected: ids of the hidden tests relative to `mount`; None takes what the control reports, or else
         what pytest collects in a sandbox without deliverables.
     control: the oracle's deliverables. timeout_s: for one run of test.sh.
     """
@@ -78,6 +85,11 @@ class VerifierJob:
     runtime: Path | None = None
     limits: Limits = field(default_factory=Limits)
     timeout_s: float = 300.0
+    mount: str = "/verifier"
+    cwd: str = "/"
+    base: str = "/root"
+    layer: ImageLayer = field(default_factory=ImageLayer)
+    env: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -109,24 +121,37 @@ def run_verifier(job: VerifierJob, backend: Backend) -> VerifierResult:
 
 def collect_tests(job: VerifierJob, backend: Backend) -> tuple[str, ...]:
     """Ids of the tests that pytest collects without deliverables, in order. Raises SandboxError."""
-    bare = replace(job, deliverables={})
-    return _run(bare, backend, extra_options=" --collect-only").report.collected
+    return _list_tests(job, backend).report.collected
+
+
+def _list_tests(job: VerifierJob, backend: Backend) -> Run:
+    return _run(replace(job, deliverables={}), backend, extra_options=" --collect-only")
 
 
 def _verify(job: VerifierJob, backend: Backend) -> VerifierResult:
-    control = None
+    control = run = None
     expected = job.expected
     if expected is None and job.control is not None:
         control = _run(replace(job, deliverables=job.control), backend)
         expected = control.report.collected
     elif expected is None:
-        expected = collect_tests(job, backend)
+        listing = _list_tests(job, backend)
+        expected = listing.report.collected
+        if listing.report == Report():
+            return _graded_by_reward(_run(job, backend))
+        if listing.report.uncollected:
+            run = _run(job, backend)
+            written = written_tests(job.folder, (name for name, _ in listing.report.uncollected))
+            expected = complete(dict.fromkeys((*expected, *run.report.collected)), written)
     if not expected:
         return _ungraded((), control, "the verifier: expected at least one hidden test, none was reported")
-    run = _run(job, backend)
+    run = run or _run(job, backend)
     doubt = _doubt(run, expected)
     if not doubt:
         return _graded(run, expected)
+    if job.control is None and run.reward == 0 and not run.trouble and not run.ending.startswith(TOO_LONG):
+        reason = f"test.sh's own reward is 0 ({doubt})"
+        return VerifierResult(status="graded", passed=False, tests=_tests(run.report, expected), reason=reason)
     if job.control is None:
         return _ungraded(expected, run, f"the verifier: {doubt}, and there is no control to tell why")
     control = control or _run(replace(job, deliverables=job.control), backend)
@@ -143,9 +168,10 @@ def _verify(job: VerifierJob, backend: Backend) -> VerifierResult:
 def _run(job: VerifierJob, backend: Backend, extra_options: str = "") -> Run:
     key = secrets.token_hex(32)
     report = f"{REPORTS}/{secrets.token_hex(16)}"
-    env = {**ENVIRONMENT, "FPENV_REPORT": report}
-    env["PYTEST_ADDOPTS"] += extra_options
-    with backend.start(_spec(job)) as sandbox:
+    options = PYTEST_OPTIONS.format(mount=job.mount) + extra_options
+    places = {"PYTEST_ADDOPTS": options, "PYTHONPATH": f"{PLUGIN_FOLDER}:{job.mount}", "FPENV_REPORT": report}
+    env = {**job.env, **ENVIRONMENT, **places}
+    with job.layer.start(backend, _spec(job)) as sandbox:
         ending, clean = _execute(sandbox, job, key, env)
         names = (f"{LOGS}/reward.json", f"{LOGS}/reward.txt")
         found = _collect(sandbox, (report, *names))
@@ -162,17 +188,17 @@ def _spec(job: VerifierJob) -> SandboxSpec:
     return SandboxSpec(
         runtime=job.runtime,
         files={f"{folder}/.keep": b"" for folder in (LOGS, REPORTS)}
-        | {f"/root/{check_name(name)}": content for name, content in handed.items()},
-        read_only={"/verifier": verifier, PLUGIN_FOLDER: {"report_plugin.py": plugin}},
+        | {str(PurePosixPath(job.base) / check_name(name)): content for name, content in handed.items()},
+        read_only={job.mount: verifier, PLUGIN_FOLDER: {"report_plugin.py": plugin}},
         limits=job.limits,
     )
 
 
 def _execute(sandbox: Sandbox, job: VerifierJob, key: str, env: Mapping[str, str]) -> tuple[str, bool]:
     """Run test.sh; return how it ended, in words, and whether it exited with 0."""
-    command = ["/bin/bash", "-c", LAUNCHER]
+    command = ["/bin/bash", "-c", LAUNCHER, job.mount]
     try:
-        result = sandbox.exec(command, timeout_s=job.timeout_s, cwd="/", env=env, stdin=f"{key}\n".encode())
+        result = sandbox.exec(command, timeout_s=job.timeout_s, cwd=job.cwd, env=env, stdin=f"{key}\n".encode())
     except SandboxGone as gone:
         if not gone.by_agent:
             raise
@@ -181,7 +207,7 @@ def _execute(sandbox: Sandbox, job: VerifierJob, key: str, env: Mapping[str, str
 
 
 def _ending(result: ExecResult, timeout_s: float) -> str:
-    how = f"it ran past {timeout_s:g} s" if result.timed_out else f"test.sh exited with {result.exit_code}"
+    how = f"{TOO_LONG} {timeout_s:g} s" if result.timed_out else f"test.sh exited with {result.exit_code}"
     said = show((result.stdout[-1000:] + b"\n" + result.stderr[-1000:]).decode("utf-8", "replace").strip(), 1500)
     return f"{how}, last saying: {said}" if said else how
 
@@ -223,6 +249,17 @@ def _graded(run: Run, expected: tuple[str, ...]) -> VerifierResult:
     elif not passed and run.reward is not None and agrees:
         reason = "test.sh's own reward is 1 although a test did not pass: the tests count"
     return VerifierResult(status="graded", passed=passed and agrees, tests=tests, reason=reason)
+
+
+def _graded_by_reward(run: Run) -> VerifierResult:
+    """By the published rules, for a package that runs no pytest."""
+    name = "test.sh"
+    if run.trouble or run.reward is None or run.ending.startswith(TOO_LONG):
+        return _ungraded((name,), run, f"the verifier: {run.trouble or 'no pytest ran, and no reward was written'}")
+    passed = abs(run.reward - 1) <= 1e-9
+    message = "" if passed else f"test.sh's own reward is {run.reward:g}, not 1"
+    test = TestOutcome(test_id=name, outcome="passed" if passed else "failed", message=message)
+    return VerifierResult(status="graded", passed=passed, tests=(test,), reason=message)
 
 
 def _tests(report: Report, expected: tuple[str, ...]) -> tuple[TestOutcome, ...]:

@@ -544,7 +544,7 @@ def make_folders(folder: bytes) -> None:
         missing.append(folder)
         folder = os.path.dirname(folder)
     for path in reversed(missing):
-        try:
+        try:  # noqa: SIM105 - importing contextlib costs start-up time
             os.mkdir(path)
         except FileExistsError:
             pass  # a file in the way, which opening the path will tell

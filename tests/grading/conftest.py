@@ -19,6 +19,15 @@ TEST_SH = """\
 python3 -m pytest /verifier/test_outputs.py -rA --ctrf /logs/verifier/ctrf.json
 if [ $? -eq 0 ]; then echo 1 > /logs/verifier/reward.txt; else echo 0 > /logs/verifier/reward.txt; fi
 """
+TASK_MD = """\
+---
+schema_version: '1.3'
+metadata: {deliverables: [result.md]}
+verifier:
+  timeout_sec: 20
+---
+Measure x.
+"""
 TEST_OUTPUTS = """\
 import json
 from pathlib import Path
@@ -100,7 +109,7 @@ def runtime() -> Path:
 @pytest.fixture
 def package(tmp_path: Path, runtime: Path) -> Package:
     built = Package(tmp_path / "tiny", backend_named("local"), runtime)
-    built.write("task.md", "---\nschema_version: '1.3'\nverifier:\n  timeout_sec: 20\n---\nMeasure x.\n")
+    built.write("task.md", TASK_MD)
     built.write("verifier/test.sh", TEST_SH)
     built.write("verifier/test_outputs.py", TEST_OUTPUTS)
     built.write("rubric.json", json.dumps(RUBRIC))
