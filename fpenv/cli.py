@@ -51,7 +51,8 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("task", help="a task's name, or the folder of a package")
     run.add_argument("--agent", default="oracle", metavar="oracle|noop|SCRIPT.py", help="default: oracle")
     run.add_argument("--instance", default="canonical", help="canonical (the default), or a seed")
-    run.add_argument("--sandbox", default="local", help="local (the default)")
+    run.add_argument("--sandbox", default="local", metavar="local|docker|auto", help="default: local")
+    run.add_argument("--reward", default="s_final", metavar="s_final|verifier|tests", help="default: s_final")
     run.add_argument("--max-steps", type=int, default=500)
     run.add_argument("--time-limit", type=float, default=None, metavar="SECONDS", help="default: the task's own")
     run.add_argument("--out", type=Path, default=Path("runs"), help="where run folders go (default: runs)")
@@ -62,6 +63,7 @@ def _parser() -> argparse.ArgumentParser:
     grade.add_argument("folder", type=Path)
     grade.add_argument("--task", default=None, help="for a plain folder of deliverables: which task it answers")
     grade.add_argument("--instance", default=None, help="for a plain folder: canonical (the default), or a seed")
+    grade.add_argument("--sandbox", default="local", metavar="local|docker|auto", help="default: local")
     grade.add_argument("--json", action="store_true")
     grade.set_defaults(do=_grade)
 
@@ -76,6 +78,8 @@ def _parser() -> argparse.ArgumentParser:
         command = verbs.add_parser(verb, help=text)
         command.add_argument("task")
         command.set_defaults(do=do)
+        if verb == "prepare":
+            command.add_argument("--sandbox", default="local", metavar="local|docker|auto", help="default: local")
         if verb == "check":
             command.add_argument("--instances", default="", help="further oracle instances, such as 1,2,3")
             command.add_argument("--record", action="store_true", help="write expected.json from the oracle's run")
@@ -86,6 +90,12 @@ def _parser() -> argparse.ArgumentParser:
     export.add_argument("--instance", default="canonical", help="canonical (the default), or a seed")
     export.set_defaults(do=_tasks_export)
 
+    sandboxes = commands.add_parser("sandbox", help="what sandboxes left behind")
+    prune = sandboxes.add_subparsers(required=True, metavar="prune").add_parser(
+        "prune", help="remove containers whose process has ended"
+    )
+    prune.set_defaults(do=_prune)
+
     doctor = commands.add_parser("doctor", help="what this machine can and cannot do, and how to fix it")
     doctor.set_defaults(do=_doctor)
     return parser
@@ -95,6 +105,7 @@ def _run(arguments: argparse.Namespace) -> int:
     from fpenv.agents.agent import play
     from fpenv.env import FrontierPhysicsEnv
     from fpenv.instance import make_instance
+    from fpenv.placement import place
     from fpenv.report.grade import grade_as_json, show_grade
     from fpenv.report.progress import Progress
 
@@ -105,13 +116,14 @@ def _run(arguments: argparse.Namespace) -> int:
     env = FrontierPhysicsEnv(
         arguments.task,
         sandbox=arguments.sandbox,
+        reward=arguments.reward,
         max_steps=arguments.max_steps,
         time_limit_s=arguments.time_limit,
         record_to=arguments.out,
         on_output=progress.output,
     )
     progress.say(f"{NAMESPACE}/{task.name}, instance {arguments.instance}, agent {agent.name}")
-    _prepare(task, progress.say)
+    place(task, arguments.sandbox, progress.say)
     grade, info = play(env, agent, instance=arguments.instance, on_action=progress.action)
     assert env.recording is not None
     paths = _paths(env.recording.folder.path, grade.deliverables)
@@ -148,17 +160,11 @@ def _paths(run: Path, deliverables: dict[str, str]) -> dict[str, str]:
     return {name: str(path) for name, path in paths.items()}
 
 
-def _prepare(task: Task, say: Any) -> None:
-    from fpenv.sandbox.runtime import provide
-
-    provide(task.requirements, progress=say)
-
-
 def _grade(arguments: argparse.Namespace) -> int:
     from fpenv.grading.regrade import regrade
     from fpenv.report.grade import grade_as_json, show_grade
 
-    task, grade = regrade(arguments.folder, task=arguments.task, instance=arguments.instance)
+    task, grade = regrade(arguments.folder, task=arguments.task, instance=arguments.instance, sandbox=arguments.sandbox)
     if arguments.json:
         print(json.dumps(grade_as_json(grade, task.rubric), indent=2, ensure_ascii=False))
     else:
@@ -217,7 +223,9 @@ def _tasks_export(arguments: argparse.Namespace) -> int:
 
 
 def _tasks_prepare(arguments: argparse.Namespace) -> int:
-    _prepare(find_task(arguments.task), lambda line: print(escape(line), flush=True))
+    from fpenv.placement import place
+
+    place(find_task(arguments.task), arguments.sandbox, lambda line: print(escape(line), flush=True))
     return OK
 
 
@@ -238,6 +246,14 @@ def _tasks_check(arguments: argparse.Namespace) -> int:
         print(f"{word}  {result.name}  {escape(result.detail)}", flush=True)
     print(f"{passed} passed, {failed} failed")
     return OK if not failed else 1
+
+
+def _prune(arguments: argparse.Namespace) -> int:
+    from fpenv.sandbox.docker import prune
+
+    removed = prune()
+    print("\n".join(removed) if removed else "nothing to remove")
+    return OK
 
 
 def _doctor(arguments: argparse.Namespace) -> int:

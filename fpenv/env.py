@@ -24,10 +24,9 @@ from fpenv.errors import ConfigError
 from fpenv.grading.evidence import EvidenceReviewer
 from fpenv.grading.reviewer import Reviewer
 from fpenv.instance import make_instance
+from fpenv.placement import Placement, check_place, place
 from fpenv.recording import Recording
 from fpenv.records import Budget, Grade, Step
-from fpenv.sandbox.backends import backend_named
-from fpenv.sandbox.runtime import provide
 from fpenv.sandbox.sandbox import Backend, OutputSink
 from fpenv.task import Task, find_task, load_task
 from fpenv.transcript import Transcript
@@ -42,7 +41,7 @@ class FrontierPhysicsEnv(gymnasium.Env[Observation, dict[str, Any]]):
 
     Args:
         task: name of a task, or the folder of a package.
-        sandbox: "local" (bubblewrap; the default), or a Backend.
+        sandbox: "local" (bubblewrap; the default), "docker", "auto" (by the task's size), or a Backend.
         reviewer: "evidence" (the task's evidence checks; the default), a Reviewer, or None, which leaves the
             rubric, and with it every grade that needs it, ungraded.
         reward: "s_final" (the grade; the default), or, for packages without evidence checks or rubric, "verifier"
@@ -83,7 +82,9 @@ class FrontierPhysicsEnv(gymnasium.Env[Observation, dict[str, Any]]):
         self.grade: Grade | None = None
         self.recording: Recording | None = None
         self.agent_name = "python"
-        self._backend = backend_named(sandbox) if isinstance(sandbox, str) else sandbox
+        check_place(sandbox)
+        self._sandbox = sandbox
+        self._placed: Placement | None = None
         self._reviewer = EvidenceReviewer() if reviewer == "evidence" else reviewer
         self._limits = EpisodeConfig(max_steps=max_steps, time_limit_s=time_limit_s, on_output=on_output)
         self._record_to = Path(record_to) if record_to is not None else None
@@ -107,7 +108,7 @@ class FrontierPhysicsEnv(gymnasium.Env[Observation, dict[str, Any]]):
             raise ConfigError(f"reset options: expected 'instance' and 'oracle', got {sorted(map(str, chosen))}")
         self.close()
         self.grade, self.recording = None, None
-        runtime = provide(self.task.requirements).path
+        placed = self._placed = self._placed or place(self.task, self._sandbox)
         config = EpisodeConfig(
             max_steps=self._limits.max_steps,
             time_limit_s=self._limits.time_limit_s,
@@ -117,7 +118,7 @@ class FrontierPhysicsEnv(gymnasium.Env[Observation, dict[str, Any]]):
         )
         if self._record_to is not None:
             self.recording = Recording(self._record_to, instance, agent=self.agent_name, oracle=bool(oracle))
-        self._episode = Episode(instance, self._backend, runtime, config)
+        self._episode = Episode(instance, placed.backend, placed.runtime, config)
         self._transcript = Transcript(title=f"{self.task.name}, instance {instance.name}")
         info = {
             "task": self.task.name,

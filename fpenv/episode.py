@@ -62,7 +62,7 @@ class EpisodeConfig:
 class Episode:
     """A running episode. Create it, `step` until it has stopped, `finish` for the grade, `close`."""
 
-    def __init__(self, instance: Instance, backend: Backend, runtime: Path, config: EpisodeConfig) -> None:
+    def __init__(self, instance: Instance, backend: Backend, runtime: Path | None, config: EpisodeConfig) -> None:
         self.instance = instance
         self.stop: Stop | None = None
         self.steps: list[Step] = []

@@ -186,7 +186,7 @@ def test_nothing_can_be_done_after_the_end(make_env: MakeEnv) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"sandbox": "vm"}, "sandbox: expected one of local, or a Backend; got 'vm'"),
+        ({"sandbox": "vm"}, "sandbox: expected one of local, docker, auto, or a Backend; got 'vm'"),
         ({"reviewer": "me"}, "reviewer: expected 'evidence', a Reviewer or None"),
         ({"max_steps": 0}, "max_steps: expected an integer >= 1, got 0"),
         ({"time_limit_s": float("nan")}, "time_limit_s: expected seconds > 0"),

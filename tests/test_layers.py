@@ -16,7 +16,7 @@ LAYERS = (
     ("package",),
     ("task",),
     ("instance",),
-    ("tools", "store", "export"),
+    ("tools", "store", "export", "placement"),
     ("deliverables",),
     ("grading",),
     ("transcript", "spaces", "episode", "recording"),

@@ -10,9 +10,8 @@ from fpenv.grading.evidence import EvidenceReviewer
 from fpenv.grading.grade import grade_episode
 from fpenv.grading.reviewer import Reviewer
 from fpenv.instance import make_instance
+from fpenv.placement import place
 from fpenv.records import Grade, Step
-from fpenv.sandbox.backends import backend_named
-from fpenv.sandbox.runtime import provide
 from fpenv.sandbox.sandbox import Backend
 from fpenv.store import RunFolder, read_files, read_trajectory
 from fpenv.task import Task, find_task
@@ -23,7 +22,7 @@ def regrade(
     *,
     task: str | Path | None = None,
     instance: str | int | None = None,
-    backend: Backend | None = None,
+    sandbox: str | Backend = "local",
     reviewer: Reviewer | None = None,
 ) -> tuple[Task, Grade]:
     """Grade a folder; nothing in it is changed.
@@ -45,6 +44,7 @@ def regrade(
     if task is None:
         raise ConfigError(f"{folder}: no run.json here: expected --task to say which task the deliverables answer")
     chosen = make_instance(find_task(task), instance)
+    placed = place(chosen.task, sandbox)
     grade = grade_episode(
         task=chosen.task,
         instance=chosen.name,
@@ -52,8 +52,8 @@ def regrade(
         references=chosen.parts.references,
         collected=select(read_files(files) if files.is_dir() else {}, chosen.task, chosen.inputs),
         steps=steps,
-        backend=backend or backend_named("local"),
-        runtime=provide(chosen.task.requirements).path,
+        backend=placed.backend,
+        runtime=placed.runtime,
         reviewer=reviewer or EvidenceReviewer(),
     )
     return chosen.task, grade

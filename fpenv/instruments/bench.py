@@ -46,9 +46,7 @@ class Bench:
 
     def manual(self) -> str:
         """The manual pages of all instruments."""
-        return "\n\n".join(
-            f"# {device.name}\n{device.describe().strip()}" for device in self._instruments.values()
-        )
+        return "\n\n".join(f"# {device.name}\n{device.describe().strip()}" for device in self._instruments.values())
 
     def call(self, instrument: object, operation: object, arguments: object) -> InstrumentCall:
         """Operate an instrument once. A refusal is a record, not an exception, and costs nothing."""

@@ -20,9 +20,7 @@ class Progress:
         self._started = time.monotonic()
         self._steps = 0
         self._pending = {"stdout": "", "stderr": ""}
-        self._decoders = {
-            stream: codecs.getincrementaldecoder("utf-8")("replace") for stream in self._pending
-        }
+        self._decoders = {stream: codecs.getincrementaldecoder("utf-8")("replace") for stream in self._pending}
 
     def say(self, line: str) -> None:
         self._console.print(Text(f"{self._clock()} {escape(line)}"), soft_wrap=True)

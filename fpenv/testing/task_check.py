@@ -26,9 +26,8 @@ from fpenv.errors import TaskError
 from fpenv.grading.evidence import EvidenceReviewer
 from fpenv.grading.grade import grade_episode
 from fpenv.instance import make_instance
+from fpenv.placement import place
 from fpenv.records import Grade, Record, Step
-from fpenv.sandbox.backends import backend_named
-from fpenv.sandbox.runtime import provide
 from fpenv.sandbox.sandbox import Collected
 from fpenv.store import read_files
 from fpenv.task import Task
@@ -134,6 +133,7 @@ def check_case(task: Task, file: Path) -> CheckResult:
 
 def _grade(task: Task, case: CaseFile, folder: Path) -> Grade:
     instance = make_instance(task, case.instance)
+    placed = place(task)
     lines = (folder / case.trajectory).read_bytes().splitlines()
     return grade_episode(
         task=task,
@@ -142,8 +142,8 @@ def _grade(task: Task, case: CaseFile, folder: Path) -> Grade:
         references=instance.parts.references,
         collected=Collected(read_files(folder / case.deliverables), {}),
         steps=tuple(Step.model_validate_json(line) for line in lines),
-        backend=backend_named("local"),
-        runtime=provide(task.requirements).path,
+        backend=placed.backend,
+        runtime=placed.runtime,
         reviewer=EvidenceReviewer(),
     )
 
@@ -160,9 +160,7 @@ def _differences(expect: Expectation, grade: Grade) -> list[str]:
     if failed != sorted(expect.failed_tests):
         wrong.append(f"failed tests: expected {sorted(expect.failed_tests)}, got {failed}")
     if sorted(grade.failed_blockers) != sorted(expect.failed_blockers):
-        wrong.append(
-            f"failed blockers: expected {sorted(expect.failed_blockers)}, got {sorted(grade.failed_blockers)}"
-        )
+        wrong.append(f"failed blockers: expected {sorted(expect.failed_blockers)}, got {sorted(grade.failed_blockers)}")
     return wrong
 
 

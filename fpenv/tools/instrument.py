@@ -11,6 +11,9 @@ from fpenv.instruments.bench import describe_call
 from fpenv.records import ToolResult
 from fpenv.tools.tool import Arguments, Room, Tool
 
+MAX_CALL_CHARS = 32 << 10
+"""Of a call's arguments as JSON: every call is recorded, refused ones too, so that none may be large."""
+
 
 class InstrumentArguments(Arguments):
     instrument: str = Field(default="", max_length=100)
@@ -41,6 +44,9 @@ def operate(arguments: InstrumentArguments, room: Room) -> dict[str, Any]:
     """Make the call and return the reply that tools and programs in the sandbox share."""
     if arguments.operation == "manual":
         return {"manual": room.bench.manual() or "this task has no instruments"}
+    size = len(json.dumps(arguments.arguments))
+    if size > MAX_CALL_CHARS:
+        return {"error": f"arguments: expected at most {MAX_CALL_CHARS:,} characters of JSON, got {size:,}"}
     names = room.bench.names
     name = arguments.instrument or (names[0] if len(names) == 1 else "")
     return describe_call(room.bench.call(name, arguments.operation, arguments.arguments))

@@ -21,6 +21,7 @@ from fpenv.sandbox.sandbox import OutputSink, Sandbox
 from fpenv.tools.library import Library
 
 MAX_ARGUMENT_CHARS = 4 << 20
+MAX_NAME_CHARS = 80
 
 
 class Arguments(BaseModel):
@@ -97,6 +98,8 @@ def normalise(action: object) -> tuple[str, str] | str:
     tool, arguments = action.get("tool"), action.get("arguments", "{}")
     if not isinstance(tool, str) or extra:
         return f"{form}, got keys {[str(key)[:40] for key in action][:8]}"
+    if len(tool) > MAX_NAME_CHARS or not tool.isprintable():
+        return f"{form} with a printable NAME of at most {MAX_NAME_CHARS} characters, got {tool[:MAX_NAME_CHARS]!r}"
     if isinstance(arguments, Mapping):
         try:
             arguments = json.dumps(arguments, ensure_ascii=False)

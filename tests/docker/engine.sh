@@ -42,7 +42,7 @@ start() {
     apt-get update -qq >&2
     apt-get install -qqy --no-install-recommends -o DPkg::options::=--force-confold docker.io >&2
   fi
-  rm -rf "$dir/exec" "$dir/docker.pid" "$dir/docker.sock"
+  rm -f "$dir/docker.pid" "$dir/docker.sock"
   mkdir -p "$dir"
   nohup setsid dockerd --data-root "$dir/data" --exec-root "$dir/exec" -H "$address" -p "$dir/docker.pid" \
     --bridge=none --iptables=false --ip6tables=false --ip-forward=false --ip-masq=false --userland-proxy=false \
@@ -69,7 +69,7 @@ stop_daemon() {
 
 stop() {
   stop_daemon
-  grep -o " $dir/[^ ]*" /proc/self/mounts | sort -r | while read -r mount; do umount -l "$mount" || true; done
+  { grep -o " $dir/[^ ]*" /proc/self/mounts || true; } | sort -r | while read -r mount; do umount -l "$mount"; done
   [ "${1:-}" = --keep ] || rm -rf "$dir"
 }
 

@@ -10,7 +10,7 @@ import pytest
 from fpenv.errors import SandboxError
 from fpenv.grading.reviewer import ReviewCase
 from fpenv.grading.verifier import VerifierJob
-from fpenv.sandbox.backends import backend_named
+from fpenv.sandbox.local import LocalBackend
 from fpenv.sandbox.runtime import provide
 from fpenv.sandbox.sandbox import Backend, Collected, ExecResult, SandboxSpec
 from fpenv.task import Task, load_task
@@ -108,7 +108,7 @@ def runtime() -> Path:
 
 @pytest.fixture
 def package(tmp_path: Path, runtime: Path) -> Package:
-    built = Package(tmp_path / "tiny", backend_named("local"), runtime)
+    built = Package(tmp_path / "tiny", LocalBackend(), runtime)
     built.write("task.md", TASK_MD)
     built.write("verifier/test.sh", TEST_SH)
     built.write("verifier/test_outputs.py", TEST_OUTPUTS)

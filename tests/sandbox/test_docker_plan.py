@@ -177,3 +177,9 @@ def test_gpus_are_passed_through_when_asked_for(host: Host, gpus: Gpus, asked: l
 def test_other_gpus_are_refused(host: Host, gpus: object) -> None:
     with pytest.raises(ConfigError, match="gpus"):
         plan(SandboxSpec(), IMAGE, host, gpus)  # type: ignore[arg-type]
+
+
+def test_folders_around_a_deep_mount_are_the_agents(host: Host) -> None:
+    planned = plan(SandboxSpec(read_only={"/root/a/b/c": {"x": b""}, "/data/d": {"x": b""}}), IMAGE, host)
+    assert planned.writable == ("/root/a/b", "/root/a", "/root", "/tmp")
+    assert set(planned.writable) <= set(settings(planned)["Tmpfs"])

@@ -11,19 +11,12 @@ import pytest
 
 from fpenv.errors import ConfigError, SandboxError
 from fpenv.sandbox import bwrap, cgroup, isolation, lease, mounts
-from fpenv.sandbox.backends import backend_named
 from fpenv.sandbox.cache import cache_root, provide_folder
 from fpenv.sandbox.local import LocalBackend
 from fpenv.sandbox.sandbox import Limits, SandboxSpec
 from fpenv.sandbox.watchdog import enforce
 
 IS_ROOT = os.geteuid() == 0
-
-
-def test_backends_have_names() -> None:
-    assert backend_named("local").name == "local"
-    with pytest.raises(ConfigError, match=r"expected one of local, .* got 'vm'"):
-        backend_named("vm")
 
 
 class TestCache:
