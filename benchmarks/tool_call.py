@@ -18,8 +18,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fpenv.env import FrontierPhysicsEnv
-from fpenv.sandbox.bwrap import find_bwrap
-from fpenv.sandbox.mounts import default_hidden_paths, plan
+from fpenv.sandbox.local.bwrap import find_bwrap
+from fpenv.sandbox.local.mounts import default_hidden_paths, plan
 from fpenv.sandbox.rootfs import provide_stage
 from fpenv.sandbox.runtime import provide
 from fpenv.sandbox.sandbox import SandboxSpec

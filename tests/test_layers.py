@@ -26,7 +26,7 @@ LAYERS = (
     ("cli",),
 )
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
-HEAVY = {"docker": {"sandbox/docker_engine.py"}, "ray": set(), "torch": set()}
+HEAVY = {"docker": {"sandbox/docker/engine.py"}, "ray": set(), "torch": set()}
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from fpenv.errors import SandboxError, SandboxGone
-from fpenv.sandbox import docker_owner
+from fpenv.sandbox.docker import owner
 from fpenv.sandbox.sandbox import Sandbox, SandboxSpec
 from fpenv.testing.sandbox_conformance import SOON_S, sh
 
@@ -172,10 +172,10 @@ def test_prune_removes_what_a_killed_owner_left_and_nothing_else(
     base_image: str,
 ) -> None:
     process, container = helper
-    name = client.inspect_container(container)["Config"]["Labels"][docker_owner.NAME_LABEL]  # type: ignore[attr-defined]
+    name = client.inspect_container(container)["Config"]["Labels"][owner.NAME_LABEL]  # type: ignore[attr-defined]
     mine = backend.start(SandboxSpec())
     foreign = client.create_container(base_image, ["true"])["Id"]  # type: ignore[attr-defined]
-    elsewhere = {docker_owner.OWNER_LABEL: "another-boot 4026531836 0 1 1", docker_owner.NAME_LABEL: "fpenv-elsewhere"}
+    elsewhere = {owner.OWNER_LABEL: "another-boot 4026531836 0 1 1", owner.NAME_LABEL: "fpenv-elsewhere"}
     other_boot = client.create_container(base_image, ["true"], labels=elsewhere)["Id"]  # type: ignore[attr-defined]
     try:
         assert prune(address=docker_address) == []

@@ -17,11 +17,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fpenv.errors import SandboxError, SandboxGone, TaskError
-from fpenv.sandbox import docker_owner, seccomp
-from fpenv.sandbox.docker_image import SEED_LIMIT, digest_context, join_chunks, pack_seed
-from fpenv.sandbox.docker_link import StdioLink
-from fpenv.sandbox.docker_sandbox import DockerSandbox, Ending
-from fpenv.sandbox.docker_seccomp import build_profile
+from fpenv.sandbox import seccomp
+from fpenv.sandbox.docker import owner
+from fpenv.sandbox.docker.image_content import SEED_LIMIT, digest_context, join_chunks, pack_seed
+from fpenv.sandbox.docker.link import StdioLink
+from fpenv.sandbox.docker.sandbox import DockerSandbox, Ending
+from fpenv.sandbox.docker.seccomp import build_profile
 from fpenv.sandbox.sandbox import SandboxSpec
 
 
@@ -57,29 +58,29 @@ class TestLink:
 
 class TestOwner:
     def test_this_process_lives(self) -> None:
-        assert not docker_owner.is_gone(docker_owner.describe_owner())
+        assert not owner.is_gone(owner.describe_owner())
 
     def test_a_process_that_ended_is_gone(self) -> None:
-        code = "from fpenv.sandbox import docker_owner; print(docker_owner.describe_owner())"
+        code = "from fpenv.sandbox.docker import owner; print(owner.describe_owner())"
         told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-        assert docker_owner.is_gone(told.strip())
+        assert owner.is_gone(told.strip())
 
     def test_an_id_that_is_used_again_is_another_process(self) -> None:
-        user = docker_owner.describe_owner().rsplit(" ", 2)[0]
-        assert docker_owner.is_gone(f"{user} {os.getpid()} 1")
+        user = owner.describe_owner().rsplit(" ", 2)[0]
+        assert owner.is_gone(f"{user} {os.getpid()} 1")
 
     def test_of_another_users_process_only_root_may_judge(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        user = docker_owner.describe_owner().rsplit(" ", 2)[0]
+        user = owner.describe_owner().rsplit(" ", 2)[0]
         monkeypatch.setattr(os, "geteuid", lambda: 4321)
-        assert not docker_owner.is_gone(f"{user} {os.getpid()} 1")
+        assert not owner.is_gone(f"{user} {os.getpid()} 1")
         monkeypatch.setattr(os, "geteuid", lambda: 0)
-        assert docker_owner.is_gone(f"{user} {os.getpid()} 1")
+        assert owner.is_gone(f"{user} {os.getpid()} 1")
 
     @pytest.mark.parametrize(
-        "owner", ["", "x", "a b c d", "a b c d e", "boot 1 0 999999999 1", "nothing of the kind at all"]
+        "label", ["", "x", "a b c d", "a b c d e", "boot 1 0 999999999 1", "nothing of the kind at all"]
     )
-    def test_what_cannot_be_judged_is_left_alone(self, owner: str) -> None:
-        assert not docker_owner.is_gone(owner)
+    def test_what_cannot_be_judged_is_left_alone(self, label: str) -> None:
+        assert not owner.is_gone(label)
 
 
 class TestImage:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from fpenv.errors import ConfigError, SandboxError
-from fpenv.sandbox import docker_owner
-from fpenv.sandbox.docker_plan import Gpus, Host, Image, Plan, plan, plan_probe
+from fpenv.sandbox.docker import owner
+from fpenv.sandbox.docker.plan import Gpus, Host, Image, Plan, plan, plan_probe
 from fpenv.sandbox.sandbox import Limits, SandboxSpec
 
 IMAGE = Image("task:1", "sha256:1", {"PATH": "/venv/bin:/usr/bin", "OMP_NUM_THREADS": "1", "HOME": "/home/x"})
@@ -156,8 +156,8 @@ def test_the_host_is_no_part_of_a_containers_environment(host: Host, monkeypatch
 
 def test_labels_name_the_owner(host: Host) -> None:
     labels = plan(SandboxSpec(), IMAGE, host).config["Labels"]
-    assert labels[docker_owner.NAME_LABEL] == "fpenv-1"
-    assert not docker_owner.is_gone(labels[docker_owner.OWNER_LABEL])
+    assert labels[owner.NAME_LABEL] == "fpenv-1"
+    assert not owner.is_gone(labels[owner.OWNER_LABEL])
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,10 @@ from pathlib import Path
 import pytest
 
 from fpenv.errors import ConfigError, SandboxError
-from fpenv.sandbox import bwrap, cgroup, isolation, lease, mounts
 from fpenv.sandbox.cache import cache_root, provide_folder
-from fpenv.sandbox.local import LocalBackend
+from fpenv.sandbox.local import LocalBackend, bwrap, cgroup, isolation, lease, mounts
+from fpenv.sandbox.local.watchdog import enforce
 from fpenv.sandbox.sandbox import Limits, SandboxSpec
-from fpenv.sandbox.watchdog import enforce
 
 IS_ROOT = os.geteuid() == 0
 
@@ -88,7 +87,7 @@ class TestLease:
 
     def test_what_a_dead_process_leased_is_cleaned(self, monkeypatch: pytest.MonkeyPatch) -> None:
         program = (
-            "import os, signal\nfrom fpenv.sandbox.lease import take_lease\n"
+            "import os, signal\nfrom fpenv.sandbox.local.lease import take_lease\n"
             "l = take_lease(lambda x: None); l.record(['/made/up']); print(l._path, flush=True)\n"
             "os.kill(os.getpid(), signal.SIGKILL)"
         )

@@ -16,10 +16,10 @@ import pytest
 import fpenv
 from fpenv.errors import SandboxGone
 from fpenv.sandbox import seccomp
-from fpenv.sandbox.launcher import get_launcher
 from fpenv.sandbox.local import LocalBackend, LocalSandbox, describe_isolation
+from fpenv.sandbox.local.launcher import get_launcher
+from fpenv.sandbox.local.watchdog import _tree as process_tree
 from fpenv.sandbox.sandbox import ExecResult, Limits, SandboxSpec
-from fpenv.sandbox.watchdog import _tree as process_tree
 from fpenv.testing.sandbox_conformance import SOON_S, sh
 
 CANARY = "canary-4f1c9a"
@@ -417,7 +417,7 @@ class TestEnd:
             import sys, time
             from fpenv.sandbox.local import LocalBackend
             from fpenv.sandbox.sandbox import SandboxSpec
-            from fpenv.sandbox.watchdog import _tree
+            from fpenv.sandbox.local.watchdog import _tree
             box = LocalBackend().start(SandboxSpec())
             script = "setsid sleep 300 & setsid bash -c 'trap \\"\\" TERM; while :; do :; done' & sleep 0.3"
             box.exec(["bash", "-c", script], timeout_s=5)
@@ -436,7 +436,7 @@ class TestEnd:
             helper.kill()
             helper.communicate()
         assert not wait_until_gone(pids)
-        sweep = "from fpenv.sandbox import lease, cgroup; lease.take_lease(cgroup.remove_groups).release()"
+        sweep = "from fpenv.sandbox.local import lease, cgroup; lease.take_lease(cgroup.remove_groups).release()"
         subprocess.run([sys.executable, "-c", sweep], check=True)
         assert not [path for path in leftovers if path.exists()]
 

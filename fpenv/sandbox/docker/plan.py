@@ -21,10 +21,10 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from fpenv.errors import ConfigError, SandboxError
-from fpenv.sandbox import docker_owner
 from fpenv.sandbox.cache import open_to_all
 from fpenv.sandbox.channel import BASE_ENV
-from fpenv.sandbox.docker_seccomp import build_profile
+from fpenv.sandbox.docker import owner
+from fpenv.sandbox.docker.seccomp import build_profile
 from fpenv.sandbox.sandbox import Limits, SandboxSpec
 
 Gpus = str | int | Sequence[str] | None
@@ -117,7 +117,7 @@ def _describe(image: Image, host: Host, command: Sequence[str], limits: Limits) 
         "NetworkDisabled": True,
         "StopSignal": "SIGKILL",
         "Healthcheck": {"Test": ["NONE"]},
-        "Labels": {docker_owner.NAME_LABEL: host.name, docker_owner.OWNER_LABEL: docker_owner.describe_owner()},
+        "Labels": {owner.NAME_LABEL: host.name, owner.OWNER_LABEL: owner.describe_owner()},
         "HostConfig": {**_isolation(), **_limits(limits, host.processors)},
     }
 

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from fpenv.errors import ConfigError, SandboxError
-from fpenv.sandbox.docker_link import StdioLink
-from fpenv.sandbox.docker_plan import Host, Image, remove_stage
-from fpenv.sandbox.docker_sandbox import Ending
+from fpenv.sandbox.docker.link import StdioLink
+from fpenv.sandbox.docker.plan import Host, Image, remove_stage
+from fpenv.sandbox.docker.sandbox import Ending
 
 try:
     import docker

@@ -41,12 +41,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fpenv.errors import SandboxError
-from fpenv.sandbox import docker_image, docker_owner
 from fpenv.sandbox.cache import cache_root, provide_folder
-from fpenv.sandbox.docker_engine import Engine, EngineContainer, connect, explained, resolve_address
-from fpenv.sandbox.docker_link import StdioLink
-from fpenv.sandbox.docker_plan import Gpus, Host, Image, device_requests, plan, plan_probe, remove_stage
-from fpenv.sandbox.docker_sandbox import START_DEADLINE_S, DockerSandbox
+from fpenv.sandbox.docker import image_content, owner
+from fpenv.sandbox.docker.engine import Engine, EngineContainer, connect, explained, resolve_address
+from fpenv.sandbox.docker.link import StdioLink
+from fpenv.sandbox.docker.plan import Gpus, Host, Image, device_requests, plan, plan_probe, remove_stage
+from fpenv.sandbox.docker.sandbox import START_DEADLINE_S, DockerSandbox
 from fpenv.sandbox.rootfs import provide_support
 from fpenv.sandbox.sandbox import SandboxSpec, ServiceHandler
 
@@ -111,7 +111,7 @@ def build_image(context: Path, *, progress: Callable[[str], None] | None = None,
     for a folder that is no build context, SandboxError when the build fails.
     """
     context = context.resolve()
-    tag = f"{_REPOSITORY}:{docker_image.digest_context(context)[:24]}"
+    tag = f"{_REPOSITORY}:{image_content.digest_context(context)[:24]}"
     return connect(address).build(context, tag, progress or (lambda line: None))
 
 
@@ -122,13 +122,13 @@ def prune(*, address: str | None = None) -> list[str]:
     """
     engine = connect(address)
     removed = set()
-    for container, labels in engine.find_labelled(docker_owner.OWNER_LABEL):
-        if docker_owner.is_gone(labels[docker_owner.OWNER_LABEL]):
+    for container, labels in engine.find_labelled(owner.OWNER_LABEL):
+        if owner.is_gone(labels[owner.OWNER_LABEL]):
             engine.remove(container)
-            removed.add(labels.get(docker_owner.NAME_LABEL, container))
+            removed.add(labels.get(owner.NAME_LABEL, container))
     for stage in _stages().iterdir():
         with contextlib.suppress(OSError):
-            if docker_owner.is_gone((stage / _OWNER_FILE).read_text()):
+            if owner.is_gone((stage / _OWNER_FILE).read_text()):
                 remove_stage(stage)
                 removed.add(stage.name)
     return sorted(removed)
@@ -148,7 +148,7 @@ def _prepare_host(engine: Engine, address: str, *, has_runtime: bool) -> Host:
     name = f"fpenv-{secrets.token_hex(12)}"
     stage = _stages() / name
     stage.mkdir(mode=0o700)
-    (stage / _OWNER_FILE).write_text(docker_owner.describe_owner())
+    (stage / _OWNER_FILE).write_text(owner.describe_owner())
     uid = first + random.SystemRandom().randrange(count)
     return Host(name, uid, stage, support, engine.processors, Path(address.removeprefix("unix://")))
 
@@ -211,7 +211,7 @@ def _read_seed(container: EngineContainer, image: Image, folders: tuple[str, ...
     key = (image.id, folders)
     if key not in _seeds:
         held = (
-            (folder, docker_image.join_chunks(container.read_folder(folder), folder, image.name)) for folder in folders
+            (folder, image_content.join_chunks(container.read_folder(folder), folder, image.name)) for folder in folders
         )
-        _seeds[key] = docker_image.pack_seed((folder, data) for folder, data in held if data)
+        _seeds[key] = image_content.pack_seed((folder, data) for folder, data in held if data)
     return _seeds[key]

@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fpenv.errors import SandboxError
-from fpenv.sandbox import isolation
-from fpenv.sandbox.launcher import Launcher
+from fpenv.sandbox.local import isolation
+from fpenv.sandbox.local.launcher import Launcher
 
 START_DEADLINE_S = 60.0
 _END_DEADLINE_S = 10.0

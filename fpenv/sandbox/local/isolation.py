@@ -12,11 +12,11 @@ from pathlib import Path
 
 from fpenv.errors import FpenvError, SandboxError
 from fpenv.sandbox import rootfs, seccomp
-from fpenv.sandbox.bwrap import find_bwrap
-from fpenv.sandbox.cgroup import Cgroup, make_cgroup, remove_groups
-from fpenv.sandbox.launcher import get_launcher
-from fpenv.sandbox.lease import take_lease
-from fpenv.sandbox.mounts import ISOLATION
+from fpenv.sandbox.local.bwrap import find_bwrap
+from fpenv.sandbox.local.cgroup import Cgroup, make_cgroup, remove_groups
+from fpenv.sandbox.local.launcher import get_launcher
+from fpenv.sandbox.local.lease import take_lease
+from fpenv.sandbox.local.mounts import ISOLATION
 from fpenv.sandbox.sandbox import Limits
 
 OLDEST_KERNEL = (5, 14)

@@ -13,8 +13,8 @@ from typing import Protocol
 
 from fpenv.errors import SandboxError, SandboxGone
 from fpenv.sandbox.channel import ChannelBroken, GuestChannel
-from fpenv.sandbox.docker_image import UNPACK
-from fpenv.sandbox.docker_link import StdioLink
+from fpenv.sandbox.docker.image_content import UNPACK
+from fpenv.sandbox.docker.link import StdioLink
 from fpenv.sandbox.sandbox import Collected, ExecResult, OutputSink, SandboxSpec, ServiceHandler
 
 START_DEADLINE_S = 60.0

@@ -38,17 +38,17 @@ from pathlib import Path
 
 from fpenv.errors import SandboxError, SandboxGone
 from fpenv.sandbox import seccomp
-from fpenv.sandbox.bwrap import find_bwrap
-from fpenv.sandbox.cgroup import Cgroup, make_cgroup, remove_groups
 from fpenv.sandbox.channel import ChannelBroken, GuestChannel
-from fpenv.sandbox.isolation import Promise, check_isolation, describe_isolation
-from fpenv.sandbox.launcher import get_launcher
-from fpenv.sandbox.lease import Lease, take_lease
-from fpenv.sandbox.mounts import default_hidden_paths, plan, stage_request
-from fpenv.sandbox.running import START_DEADLINE_S, Running, launch
+from fpenv.sandbox.local.bwrap import find_bwrap
+from fpenv.sandbox.local.cgroup import Cgroup, make_cgroup, remove_groups
+from fpenv.sandbox.local.isolation import Promise, check_isolation, describe_isolation
+from fpenv.sandbox.local.launcher import get_launcher
+from fpenv.sandbox.local.lease import Lease, take_lease
+from fpenv.sandbox.local.mounts import default_hidden_paths, plan, stage_request
+from fpenv.sandbox.local.running import START_DEADLINE_S, Running, launch
+from fpenv.sandbox.local.watchdog import get_watchdog
 from fpenv.sandbox.runtime import provide
 from fpenv.sandbox.sandbox import Collected, ExecResult, OutputSink, SandboxSpec, ServiceHandler
-from fpenv.sandbox.watchdog import get_watchdog
 
 __all__ = ["LocalBackend", "LocalSandbox", "Promise", "check_isolation", "describe_isolation"]
 

@@ -20,8 +20,9 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from fpenv.errors import SandboxError
-from fpenv.sandbox import rootfs, stage
-from fpenv.sandbox.bwrap import Bwrap
+from fpenv.sandbox import rootfs
+from fpenv.sandbox.local import stage
+from fpenv.sandbox.local.bwrap import Bwrap
 from fpenv.sandbox.sandbox import Limits, SandboxSpec
 
 _SYSTEM = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
@@ -39,7 +40,7 @@ _GUEST = "import sys;sys.path.insert(0,'/opt/lab/guest');import guest;guest.main
 
 def default_hidden_paths() -> tuple[Path, ...]:
     """Return the folders that hold fpenv, its tasks and its environment: no sandbox may see into them."""
-    package = Path(__file__).resolve().parent.parent
+    package = Path(__file__).resolve().parents[2]
     hidden = {package, Path(sys.prefix).resolve()} if sys.prefix != sys.base_prefix else {package}
     if (package.parent / "pyproject.toml").is_file():
         hidden.add(package.parent)
