@@ -10,8 +10,9 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from rich.console import Console
 from rich.table import Table
@@ -22,6 +23,9 @@ from fpenv.errors import ConfigError, FpenvError
 from fpenv.names import NAMESPACE, list_tasks
 from fpenv.task import Task, find_task
 from fpenv.transcript import escape
+
+if TYPE_CHECKING:
+    from fpenv.agents.replay import Replay
 
 OK, ERROR, UNGRADED, INTERRUPTED = 0, 2, 3, 130
 
@@ -40,6 +44,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OK
+    except OSError as error:  # of a place that the caller named or of a full disk; nothing that was whole is lost
+        print(f"fpenv: {escape(_explain(error))}", file=sys.stderr)
+        return ERROR
+
+
+def _explain(error: OSError) -> str:
+    """One line about what the operating system refused."""
+    reason = error.strerror or str(error)[:300]
+    where = f"{str(error.filename)[:300]}: " if error.filename is not None else ""
+    return f"{where}expected to be able to read or write here, got: {reason}; free space, or name another place"
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -49,8 +63,21 @@ def _parser() -> argparse.ArgumentParser:
 
     run = commands.add_parser("run", help="play one episode and print its grade")
     run.add_argument("task", help="a task's name, or the folder of a package")
-    run.add_argument("--agent", default="oracle", metavar="oracle|noop|SCRIPT.py", help="default: oracle")
-    run.add_argument("--instance", default="canonical", help="canonical (the default), or a seed")
+    run.add_argument(
+        "--agent",
+        default="oracle",
+        metavar="oracle|noop|llm|random[:SEED]|replay:RUN|SCRIPT.py",
+        help="default: oracle",
+    )
+    run.add_argument("--model", default=None, metavar="NAME", help="for --agent llm: the provider's name of it")
+    run.add_argument("--base-url", default=None, metavar="URL", help="where it speaks the OpenAI protocol")
+    run.add_argument(
+        "--api-key-env", default=None, metavar="VAR", help="environment variable with the key (never the key itself)"
+    )
+    run.add_argument("--protocol", default="tools", choices=("tools", "text"), help="tool calls, or JSON in the text")
+    run.add_argument("--prices", type=Path, default=None, metavar="FILE", help="JSON: model -> USD per million tokens")
+    run.add_argument("--instance", default=None, help="canonical (the default), or a seed; a replay has its own")
+    run.add_argument("--normalise", default="", metavar="times,uuids,pids,addresses", help="what a replay looks past")
     run.add_argument("--sandbox", default="local", metavar="local|docker|auto", help="default: local")
     run.add_argument("--reward", default="s_final", metavar="s_final|verifier|tests", help="default: s_final")
     run.add_argument("--max-steps", type=int, default=500)
@@ -58,6 +85,16 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--out", type=Path, default=Path("runs"), help="where run folders go (default: runs)")
     run.add_argument("--json", action="store_true", help="print the grade as JSON; progress goes to stderr")
     run.set_defaults(do=_run)
+
+    play = commands.add_parser("play", help="play one episode yourself, in the terminal")
+    play.add_argument("task", nargs="?", default=None, help="a task's name, or the folder of a package")
+    play.add_argument("--resume", type=Path, default=None, metavar="RUN", help="go on with a run that was left")
+    play.add_argument("--instance", default=None, help="canonical (the default), or a seed")
+    play.add_argument("--sandbox", default=None, metavar="local|docker|auto", help="default: local")
+    play.add_argument("--max-steps", type=int, default=None, help="default: 500")
+    play.add_argument("--time-limit", type=float, default=None, metavar="SECONDS", help="default: the task's own")
+    play.add_argument("--out", type=Path, default=None, help="where run folders go (default: runs)")
+    play.set_defaults(do=_play)
 
     grade = commands.add_parser("grade", help="grade a folder of deliverables, or a run folder, again")
     grade.add_argument("folder", type=Path)
@@ -110,8 +147,10 @@ def _run(arguments: argparse.Namespace) -> int:
     from fpenv.report.progress import Progress
 
     task = find_task(arguments.task)
-    agent = _agent(arguments.agent, task)
-    make_instance(task, arguments.instance)  # a wrong one is an error before anything is built or played
+    agent = _llm(arguments) if arguments.agent == "llm" else _agent(arguments.agent, task)
+    replay = _replay(agent, arguments)
+    instance = arguments.instance or agent.reset_options.get("instance", "canonical")
+    make_instance(task, instance)  # a wrong one is an error before anything is built or played
     progress = Progress(Console(stderr=arguments.json, highlight=False))
     env = FrontierPhysicsEnv(
         arguments.task,
@@ -122,10 +161,13 @@ def _run(arguments: argparse.Namespace) -> int:
         record_to=arguments.out,
         on_output=progress.output,
     )
-    progress.say(f"{NAMESPACE}/{task.name}, instance {arguments.instance}, agent {agent.name}")
+    progress.say(f"{NAMESPACE}/{task.name}, instance {instance}, agent {agent.name}")
+    for note in replay.notes if replay else ():
+        progress.say(f"note: {note}")
     place(task, arguments.sandbox, progress.say)
-    grade, info = play(env, agent, instance=arguments.instance, on_action=progress.action)
+    grade, info = play(env, agent, instance=instance, on_action=lambda action: progress.action(_shown(action)))
     assert env.recording is not None
+    differences = replay.compare(env.recording.folder) if replay else None
     paths = _paths(env.recording.folder.path, grade.deliverables)
     if arguments.json:
         told = {
@@ -133,6 +175,7 @@ def _run(arguments: argparse.Namespace) -> int:
             "stop": info["stop"],
             **grade_as_json(grade, task.rubric),
             "paths": paths,
+            **({} if differences is None else {"differences": [asdict(difference) for difference in differences]}),
         }
         print(json.dumps(told, indent=2, ensure_ascii=False))
     else:
@@ -140,17 +183,109 @@ def _run(arguments: argparse.Namespace) -> int:
         show_grade(console, grade, task.rubric)
         for name, path in paths.items():
             console.print(Text(f"{name + ':':<14}{path}"), soft_wrap=True)
+        for line in replay.tell(differences or []) if replay else ():
+            console.print(Text(escape(line)), soft_wrap=True)
+    return OK if grade.status == "graded" else UNGRADED
+
+
+def _play(arguments: argparse.Namespace) -> int:
+    from fpenv.agents.session import begin_session
+    from fpenv.agents.sitting import sit
+    from fpenv.instance import make_instance
+    from fpenv.report.grade import show_grade
+
+    if (arguments.task is None) == (arguments.resume is None):
+        raise ConfigError("play: expected a task, or --resume RUN, which knows its task; got both or neither")
+    if arguments.resume is None:
+        task = find_task(arguments.task)
+        instance = make_instance(task, arguments.instance).name
+        session = begin_session(
+            task,
+            max_steps=500 if arguments.max_steps is None else arguments.max_steps,
+            time_limit_s=arguments.time_limit,
+            sandbox=arguments.sandbox or "local",
+        )
+        env, grade = sit(session, arguments.out or Path("runs"), instance=instance)
+    else:
+        own = (arguments.instance, arguments.sandbox, arguments.max_steps, arguments.time_limit)
+        if any(value is not None for value in own):
+            raise ConfigError("--resume: expected no --instance, --sandbox or limits with it; the run keeps its own")
+        run = arguments.resume.resolve()
+        env, grade = sit(None, arguments.out or run.parent.parent.parent, resume=arguments.resume)
+    if grade is None:
+        return OK
+    assert env.recording is not None
+    console = Console(highlight=False)
+    show_grade(console, grade, env.task.rubric)
+    for name, path in _paths(env.recording.folder.path, grade.deliverables).items():
+        console.print(Text(f"{name + ':':<14}{path}"), soft_wrap=True)
     return OK if grade.status == "graded" else UNGRADED
 
 
 def _agent(name: str, task: Task) -> Any:
     from fpenv.agents.noop import NoopAgent
     from fpenv.agents.oracle import OracleAgent
+    from fpenv.agents.random import RandomAgent
+    from fpenv.agents.replay import ReplayAgent, load_recorded
     from fpenv.agents.scripted import ScriptedAgent
 
+    kind, _, rest = name.partition(":")
     if name == "oracle":
         return OracleAgent(task)
+    if kind == "random":
+        return RandomAgent(_seed(rest))
+    if kind == "replay":
+        return ReplayAgent(load_recorded(Path(rest), task))
     return NoopAgent() if name == "noop" else ScriptedAgent(Path(name))
+
+
+def _llm(arguments: argparse.Namespace) -> Any:
+    from fpenv.agents.llm.accounting import load_prices
+    from fpenv.agents.llm.config import OPENAI_URL, LlmConfig
+    from fpenv.agents.llm.llm_agent import LlmAgent
+
+    model = arguments.model
+    if not model:
+        raise ConfigError("--agent llm: expected --model NAME with it, got none")
+    prices = load_prices(arguments.prices) if arguments.prices else {}
+    if prices and model not in prices:
+        raise ConfigError(f"{arguments.prices}: expected a price of {model}, found {', '.join(sorted(prices))[:200]}")
+    # OpenAI's key goes to OpenAI; another endpoint gets the key that was named for it, or none.
+    key = arguments.api_key_env or (None if arguments.base_url else "OPENAI_API_KEY")
+    config = LlmConfig(
+        model=model,
+        base_url=arguments.base_url or OPENAI_URL,
+        api_key_env=key,
+        protocol=arguments.protocol,
+        price=prices.get(model),
+    )
+    return LlmAgent(config)
+
+
+def _seed(text: str) -> int:
+    if text and not (text.isascii() and text.isdecimal()):
+        raise ConfigError(f"--agent random:SEED: expected a seed >= 0, got {text!r}")
+    return int(text or 0)
+
+
+def _replay(agent: Any, arguments: argparse.Namespace) -> Replay | None:
+    """What a replay compares with, or None for any other agent."""
+    from fpenv.agents.replay import Replay, ReplayAgent
+
+    names = [name for name in arguments.normalise.split(",") if name]
+    if not isinstance(agent, ReplayAgent):
+        if names:
+            raise ConfigError("--normalise: expected --agent replay:RUN with it, got another agent")
+        return None
+    own = agent.recorded.run.instance
+    if arguments.instance not in (None, own):
+        raise ConfigError(f"--instance: expected none, or the recorded instance {own}, got {arguments.instance!r}")
+    return Replay(agent.recorded, names)
+
+
+def _shown(action: object) -> dict[str, Any]:
+    """An action as progress shows it, even where it is none."""
+    return action if isinstance(action, dict) else {"tool": f"(malformed: {type(action).__name__})"}
 
 
 def _paths(run: Path, deliverables: dict[str, str]) -> dict[str, str]:
@@ -175,7 +310,7 @@ def _grade(arguments: argparse.Namespace) -> int:
 def _tasks_list(arguments: argparse.Namespace) -> int:
     table = Table(show_edge=False, pad_edge=False)
     for column in ("id", "domain", "title"):
-        table.add_column(column, overflow="fold")
+        table.add_column(column, overflow="fold", no_wrap=column == "id")  # an id is there to be copied
     for name in list_tasks():
         front = find_task(name).front.metadata
         table.add_row(f"{NAMESPACE}/{name}", front.domain, front.title)

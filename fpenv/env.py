@@ -20,7 +20,7 @@ import numpy as np
 
 from fpenv import spaces
 from fpenv.episode import TOOLS, Episode, EpisodeConfig
-from fpenv.errors import ConfigError
+from fpenv.errors import ConfigError, FpenvError
 from fpenv.grading.evidence import EvidenceReviewer
 from fpenv.grading.reviewer import Reviewer
 from fpenv.instance import make_instance
@@ -125,6 +125,7 @@ class FrontierPhysicsEnv(gymnasium.Env[Observation, dict[str, Any]]):
             "task_digest": self.task.digest,
             "instance": instance.name,
             "tools": TOOLS.schemas(),
+            **self._where(),
         }
         return _observe(self.task.prompt, False, self._episode.budget()), info
 
@@ -137,16 +138,18 @@ class FrontierPhysicsEnv(gymnasium.Env[Observation, dict[str, Any]]):
         info: dict[str, Any] = {"step_id": step.step_id, "tool": step.tool, "data": dict(step.result.data)}
         if self._episode.stop is None:
             return observation, 0.0, False, False, info
-        grade = self._finish(self._episode)
-        earned = reward_of(grade, self._reward)
-        info |= {
-            "stop": self._episode.stop,
-            "grade": grade.model_dump(mode="json"),
-            "valid": earned is not None,
-        }
-        info |= {"run": str(self.recording.folder.path)} if self.recording else {}
+        info |= self._end(self._episode)
+        assert self.grade is not None
+        earned = reward_of(self.grade, self._reward)
         terminated = self._episode.stop in ("submitted", "sandbox_ended")
         return observation, earned or 0.0, terminated, not terminated, info
+
+    def abandon(self, error: FpenvError) -> dict[str, Any]:
+        """End the episode ungraded, because what serves the agent failed; returns the last info, as of `step`."""
+        if self._episode is None:
+            raise ConfigError("expected reset() before abandon(), got none")
+        self._episode.abandon(error)
+        return self._end(self._episode)
 
     def render(self) -> str | None:
         """The episode so far, as text for a person; control characters are shown, not obeyed."""
@@ -156,6 +159,7 @@ class FrontierPhysicsEnv(gymnasium.Env[Observation, dict[str, Any]]):
         """End the sandbox of the current episode. Idempotent."""
         if self._episode is not None:
             self._episode.close()
+        self._episode = None
         if self.recording is not None:
             self.recording.close()
 
@@ -163,6 +167,18 @@ class FrontierPhysicsEnv(gymnasium.Env[Observation, dict[str, Any]]):
         self._transcript.add(step)
         if self.recording is not None:
             self.recording.append(step)
+
+    def _end(self, episode: Episode) -> dict[str, Any]:
+        grade = self._finish(episode)
+        info: dict[str, Any] = {
+            "stop": episode.stop,
+            "grade": grade.model_dump(mode="json"),
+            "valid": reward_of(grade, self._reward) is not None,
+        }
+        return info | self._where()
+
+    def _where(self) -> dict[str, str]:
+        return {"run": str(self.recording.folder.path)} if self.recording else {}
 
     def _finish(self, episode: Episode) -> Grade:
         self.grade = episode.finish(self._reviewer)

@@ -27,6 +27,7 @@ from fpenv.grading.reviewer import Reviewer
 from fpenv.instance import Instance
 from fpenv.records import Budget, Grade, Step, Stop, ToolResult
 from fpenv.sandbox.sandbox import Backend, Collected, OutputSink, SandboxSpec
+from fpenv.spaces import MAX_LEFT
 from fpenv.tools.bash import Bash
 from fpenv.tools.files import ReadFile, WriteFile
 from fpenv.tools.instrument import InstrumentArguments, UseInstrument, operate
@@ -36,6 +37,8 @@ from fpenv.tools.submit import Submit
 from fpenv.tools.tool import Room, ToolBox, normalise
 
 TOOLS = ToolBox((Bash(), WriteFile(), ReadFile(), SearchLiterature(), UseInstrument(), Submit()))
+SMALL_CHARS = 16 << 10
+MAX_TYPED_CHARS = 32 << 20
 SERVICES = ("instrument", "literature")
 
 
@@ -52,11 +55,14 @@ class EpisodeConfig:
     clock: Callable[[], float] = time.monotonic
 
     def __post_init__(self) -> None:
-        if isinstance(self.max_steps, bool) or not isinstance(self.max_steps, int) or self.max_steps < 1:
-            raise ConfigError(f"max_steps: expected an integer >= 1, got {self.max_steps!r}")
+        steps = self.max_steps
+        if isinstance(steps, bool) or not isinstance(steps, int) or not 1 <= steps <= MAX_LEFT:
+            raise ConfigError(f"max_steps: expected an integer >= 1 and at most {MAX_LEFT:.0e}, got {steps!r}")
         limit = self.time_limit_s
-        if limit is not None and not (isinstance(limit, int | float) and math.isfinite(limit) and limit > 0):
-            raise ConfigError(f"time_limit_s: expected seconds > 0 or None for the task's own, got {limit!r}")
+        if limit is not None and not (isinstance(limit, int | float) and 0 < limit <= MAX_LEFT):
+            raise ConfigError(
+                f"time_limit_s: expected seconds > 0, at most {MAX_LEFT:.0e}, or None for the task's own, got {limit!r}"
+            )
 
 
 class Episode:
@@ -69,6 +75,7 @@ class Episode:
         self.collected = Collected(files={}, refused={})
         self._backend, self._runtime, self._config = backend, runtime, config
         self._broken: FpenvError | None = None
+        self._typed = 0
         self._inputs = instance.inputs
         bench, library = instance.bench(), load_library(instance.task.path)
         task = instance.task
@@ -107,6 +114,9 @@ class Episode:
         parsed = normalise(action)
         tool, arguments = ("", "") if isinstance(parsed, str) else parsed
         result = ToolResult(output=parsed, failed=True, data={"refused": True}) if isinstance(parsed, str) else None
+        if result is None and not self._fits(arguments):
+            refusal = f"this episode's {MAX_TYPED_CHARS >> 20} MiB of arguments are used up: use smaller actions"
+            result, arguments = ToolResult(output=refusal, failed=True, data={"refused": True}), ""
         result = result or self._use(tool, arguments)
         step = Step(
             step_id=len(self.steps) + 1,
@@ -125,6 +135,12 @@ class Episode:
         if self._config.on_step:
             self._config.on_step(step)
         return step
+
+    def abandon(self, error: FpenvError) -> None:
+        """End it ungraded, because of something outside that the agent rests on. Raises ConfigError after the end."""
+        if self.stop is not None:
+            raise ConfigError("the episode has ended: expected abandon() before its end")
+        self.stop, self._broken = "infrastructure", error
 
     def finish(self, reviewer: Reviewer | None) -> Grade:
         """Freeze the deliverables and grade them. The sandbox is closed before anything is graded."""
@@ -151,10 +167,15 @@ class Episode:
     def close(self) -> None:
         """End the sandbox. Idempotent."""
         self._room.sandbox.close()
-        self._room.library.close()
 
     def _seconds_left(self) -> float:
         return self.time_limit_s - (self._config.clock() - self._started)
+
+    def _fits(self, arguments: str) -> bool:
+        """Whether what the episode keeps of its actions stays bounded with these; small ones always fit."""
+        fits = len(arguments) <= SMALL_CHARS or self._typed + len(arguments) <= MAX_TYPED_CHARS
+        self._typed += len(arguments) if fits else 0
+        return fits
 
     def _use(self, tool: str, arguments: str) -> ToolResult:
         try:

@@ -6,6 +6,7 @@
     ├── SandboxError     the isolated machine could not be had, or was lost
     │   └── SandboxGone  it ended; `by_agent` says whether the agent ended it itself
     ├── AgentError       the agent's own code (not its actions: a bad action is an observation)
+    ├── ProviderError    whoever serves the agent's model, longer than retries last: the episode is ungraded
     ├── VerifierError    the hidden tests could not be run to an outcome
     └── ReviewError      the rubric could not be applied
 
@@ -45,6 +46,10 @@ class SandboxGone(SandboxError):
 
 class AgentError(FpenvError):
     """An agent's own code raised, or ended without submitting where that is required."""
+
+
+class ProviderError(FpenvError):
+    """A model provider did not answer, or refused to serve. What the model says is never this."""
 
 
 class VerifierError(FpenvError):

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from fpenv.env import FrontierPhysicsEnv, Observation
-from fpenv.errors import AgentError
+from fpenv.errors import AgentError, ProviderError
 from fpenv.records import Grade
 
 SUBMIT: dict[str, Any] = {"tool": "submit", "arguments": "{}"}
@@ -36,7 +36,8 @@ def play(
 ) -> tuple[Grade, dict[str, Any]]:
     """Play one episode to its end and return the grade and the last info.
 
-    Raises AgentError where the agent's own code failed; the sandbox is closed in any case.
+    A provider that failed for good (ProviderError) makes the episode end as infrastructure, ungraded. Raises
+    AgentError where the agent's own code failed; the sandbox is closed in any case.
     """
     options = {"instance": "canonical" if instance is None else instance, **agent.reset_options}
     env.agent_name = agent.name
@@ -44,7 +45,11 @@ def play(
         observation, info = env.reset(options=options)
         ended = False
         while not ended:
-            action = _next(agent, observation, info)
+            try:
+                action = _next(agent, observation, info)
+            except ProviderError as error:
+                info = env.abandon(error)
+                break
             if on_action:
                 on_action(action)
             observation, _, terminated, truncated, info = env.step(action)
@@ -58,6 +63,8 @@ def play(
 def _next(agent: Agent, observation: Observation, info: dict[str, Any]) -> dict[str, Any]:
     try:
         action = agent.act(observation, info)
+    except ProviderError:
+        raise
     except Exception as error:
         raise AgentError(f"agent {agent.name}: act() raised {type(error).__name__}: {error}") from error
     return SUBMIT if action is None else action

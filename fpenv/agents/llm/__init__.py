@@ -1,0 +1,1 @@
+"""A language model as the agent, over any endpoint that speaks the OpenAI protocol."""

@@ -1,0 +1,6 @@
+"""Agents under test. The model server is imported by its name."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
