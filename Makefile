@@ -6,11 +6,12 @@ FLAGSHIP := rydberg-ising-critical-point
 # Tasks whose slow checks `make tasks` runs; CI passes the changed ones.
 TASKS ?= $(notdir $(patsubst %/,%,$(dir $(wildcard tasks/*/task.md))))
 
-.PHONY: help setup demo test test-oldest check format tasks bench clean
+.PHONY: help setup demo test test-slow test-oldest check format tasks bench clean
 
 help:
 	@echo "make demo    play the flagship task with its oracle and print the grade"
 	@echo "make test    run the test suite"
+	@echo "make test-slow    the tests that take too long for every change"
 	@echo "make test-oldest  the environment's tests under the oldest supported Gymnasium"
 	@echo "make check   formatting, lint, types"
 	@echo "make tasks   slow checks of every task: oracle, noop, all cases (TASKS=... for some)"
@@ -31,7 +32,11 @@ demo: setup
 	$(BIN)/fpenv run $(FLAGSHIP) --agent oracle --out runs
 
 test: setup
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -m "not slow"
+
+# What takes too long for every change: the rest of the suite.
+test-slow: setup
+	$(BIN)/python -m pytest -m slow
 
 # The oldest Gymnasium that is supported, in an environment of its own.
 test-oldest:

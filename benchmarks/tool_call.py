@@ -101,4 +101,3 @@ def _show(name: str, measured: tuple[float, float, list[float]]) -> None:
     ours, plain, quartiles = measured
     spread = f"{quartiles[0]:.2f} to {quartiles[2]:.2f}"
     print(f"{name:8}{ours * 1e3:>7.2f} ms{plain * 1e3:>7.2f} ms{ours / plain:>8.2f}{spread:>16}{LIMITS[name]:>8}")
-

@@ -36,6 +36,9 @@ def hand_in(sandbox: Sandbox, task: Task, inputs: Iterable[str]) -> Collected:
     if not task.deliverables:
         folders = list(task.search_folders)
     found, refused = _search(sandbox, task, folders) if folders else ([], {})
+    for name in [name for name in found if _collides(name, inputs)]:
+        found.remove(name)
+        refused[name] = "stands where an input was handed out"
     names = dict.fromkeys([*named, *(name for name in found if name not in set(inputs))])
     paths = {task.absolute(name): name for name in names}
     collected = sandbox.collect(list(paths), max_bytes=MAX_BYTES)
@@ -83,6 +86,11 @@ def _search(sandbox: Sandbox, task: Task, folders: list[str]) -> tuple[list[str]
         if len(refused) >= MAX_FILES:
             break
     return found, refused
+
+
+def _collides(name: str, inputs: Iterable[str]) -> bool:
+    """Whether a file of that name and an input cannot both be: one would be a folder of the other's path."""
+    return any(given.startswith(f"{name}/") or name.startswith(f"{given}/") for given in inputs)
 
 
 def _name(path: bytes, task: Task) -> str | None:

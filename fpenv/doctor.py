@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import shutil
 import sys
@@ -44,26 +43,30 @@ def examine() -> Iterator[Finding]:
     for name in list_tasks():
         task = find_task(name)
         yield Finding(f"task {name}", True, f"{len(task.rubric)} criteria, digest {task.digest[:12]}")
-    docker = shutil.which("docker")
-    yield Finding(
-        "docker",
-        docker is not None,
-        docker or "not found",
-        "only for tasks that need Docker: install an engine",
-        False,
-    )
+    yield _docker()
     yield _sandbox()
 
 
 def _cache() -> Finding:
-    root = cache_root()
     try:
-        root.mkdir(parents=True, exist_ok=True)
-        free = shutil.disk_usage(root).free / 1e9
-    except OSError as error:
-        return Finding("cache", False, f"{root}: {error.strerror}", "set FPENV_CACHE to a folder that you can write to")
-    ok = os.access(root, os.W_OK) and free > 1
-    return Finding("cache", ok, f"{root}, {free:.1f} GB free", "set FPENV_CACHE to a writable folder with 1 GB free")
+        root = cache_root()
+    except FpenvError as error:
+        return Finding("cache", False, str(error), "set FPENV_CACHE to a folder of your own that others may enter")
+    free = shutil.disk_usage(root).free / 1e9
+    return Finding("cache", free > 1, f"{root}, {free:.1f} GB free", "set FPENV_CACHE to a folder with 1 GB free")
+
+
+def _docker() -> Finding:
+    """Whether an engine answers: a program called docker alone is of no use."""
+    try:
+        from fpenv.sandbox.docker.engine import connect, resolve_address
+
+        address = resolve_address(None)
+        connect(address)
+    except FpenvError as error:
+        found, *fix = str(error).split("\n-> ")
+        return Finding("docker (optional)", False, found, "; ".join((*fix, "only tasks that need Docker do")), False)
+    return Finding("docker (optional)", True, f"an engine answers at {address}", needed=False)
 
 
 def _sandbox() -> Finding:
@@ -72,6 +75,8 @@ def _sandbox() -> Finding:
             done = box.exec(("python3", "-c", "print(6 * 7)"), timeout_s=20)
     except FpenvError as error:
         return Finding("sandbox", False, str(error), "see the message")
+    except OSError as error:
+        return Finding("sandbox", False, error.strerror or "the runtime could not be built", "free space in the cache")
     ok = done.stdout.strip() == b"42"
     return Finding(
         "sandbox", ok, "started one and ran Python in it" if ok else repr(done), "report this with the output"

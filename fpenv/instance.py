@@ -21,6 +21,8 @@ from fpenv.sandbox.image_layer import HOME
 from fpenv.task import Task
 
 CANONICAL = "canonical"
+MAX_SEED_DIGITS = 100
+"""A seed names folders; Gymnasium's own seeds are below 2**128."""
 
 
 @dataclass(frozen=True)
@@ -86,8 +88,12 @@ def _instance_name(seed: object) -> str:
     if seed is None or seed == CANONICAL:
         return CANONICAL
     if isinstance(seed, str) and seed.isascii() and seed.isdecimal():
+        if len(seed) > MAX_SEED_DIGITS:
+            raise ConfigError(f"expected a seed of at most {MAX_SEED_DIGITS} digits, got {len(seed)} of them")
         seed = int(seed)
     if isinstance(seed, int | np.integer) and not isinstance(seed, bool) and seed >= 0:
+        if seed >= 10**MAX_SEED_DIGITS:
+            raise ConfigError(f"expected a seed of at most {MAX_SEED_DIGITS} digits, got one of more")
         return str(int(seed))
     raise ConfigError(f"expected an instance: 'canonical' or a seed >= 0, got {seed!r}")
 

@@ -12,6 +12,9 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+MAX_LEFT = 10**9
+"""The largest budget of steps or seconds that an observation can show."""
+
 _ASCII = string.ascii_letters + string.digits + string.punctuation + " "
 
 
@@ -61,8 +64,8 @@ def observation_space() -> spaces.Dict:
         {
             "output": UnicodeText(4 << 20),
             "failed": spaces.Discrete(2),
-            "steps_left": spaces.Box(0, 10**9, shape=(1,), dtype=np.int64),
-            "seconds_left": spaces.Box(0, 10**9, shape=(1,), dtype=np.int64),
+            "steps_left": spaces.Box(0, MAX_LEFT, shape=(1,), dtype=np.int64),
+            "seconds_left": spaces.Box(0, MAX_LEFT, shape=(1,), dtype=np.int64),
             "shots_left": spaces.Box(-(10**12), 10**12, shape=(1,), dtype=np.int64),
         }
     )

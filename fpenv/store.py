@@ -248,7 +248,10 @@ def _header(payload: Any, where: str) -> Header:
             f"{where}: expected trajectory version {VERSION}, got {payload.get('version')!r}; "
             "read it with the fpenv that wrote it"
         )
-    return Header.model_validate(payload)
+    try:
+        return Header.model_validate(payload, strict=True)
+    except ValidationError as error:
+        raise ConfigError(f"{where}: header key {error.errors()[0]['loc'][0]}: {error.errors()[0]['msg']}") from error
 
 
 def _plain(value: Any, depth: int = 0) -> Any:

@@ -182,7 +182,12 @@ class Task:
     def expected_tests(self) -> tuple[str, ...] | None:
         """Ids of the hidden tests as the oracle's run reported them, or None where none were recorded yet."""
         file = self.path / "expected.json"
-        return tuple(json.loads(file.read_text(encoding="utf-8"))["tests"]) if file.is_file() else None
+        if not file.is_file():
+            return None
+        try:
+            return tuple(map(str, json.loads(file.read_bytes())["tests"]))
+        except (ValueError, KeyError, TypeError) as error:
+            raise TaskError(f'{file}: expected {{"tests": [ids]}}, got {type(error).__name__}: {error}') from error
 
     @cached_property
     def control(self) -> dict[str, bytes] | None:

@@ -183,13 +183,23 @@ def test_nothing_can_be_done_after_the_end(make_env: MakeEnv) -> None:
         env.step(SUBMIT)
 
 
+def test_nothing_can_be_done_after_close(make_env: MakeEnv, tmp_path: Path) -> None:
+    env = make_env(record_to=tmp_path)
+    env.reset()
+    env.close()
+    with pytest.raises(ConfigError, match=r"expected reset\(\) before step\(\)"):
+        env.step(SUBMIT)
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
         ({"sandbox": "vm"}, "sandbox: expected one of local, docker, auto, or a Backend; got 'vm'"),
         ({"reviewer": "me"}, "reviewer: expected 'evidence', a Reviewer or None"),
-        ({"max_steps": 0}, "max_steps: expected an integer >= 1, got 0"),
+        ({"max_steps": 0}, "max_steps: expected an integer >= 1 and at most 1e"),
+        ({"max_steps": 10**10}, "max_steps: expected an integer >= 1 and at most 1e.09, got 10000000000"),
         ({"time_limit_s": float("nan")}, "time_limit_s: expected seconds > 0"),
+        ({"time_limit_s": 1e300}, "time_limit_s: expected seconds > 0, at most 1e"),
         ({"render_mode": "human"}, "render_mode: expected 'ansi' or None"),
         ({"task": "no-such-task"}, "expected a task's name or the folder of a package, got 'no-such-task'"),
     ],

@@ -1,9 +1,13 @@
 """The reviewer that runs a task's evidence checks, in a fresh sandbox that only reads.
 
 The sandbox holds the trajectory, the deliverables, the inputs, the references, `evidence.py` and the
-library it imports (`review.py`); what comes back is read strictly. A check that crashes, or a verdict that
-is not one, leaves the whole review ungraded with the criterion's name: it is the check's bug. A paper that
-cannot be read is not: the checks then see an empty paper and score it.
+library it imports (`review.py`); what comes back is read strictly. A paper that cannot be read is no failure:
+the checks see an empty paper and score it.
+
+A check that crashes, runs past its processor time or gives no verdict is tried once more on the oracle's work,
+as the verifier is. If it ends there, what was handed in kept it from its end, and its score is 0; if not, or where
+a task has no oracle's work on record, it is the check's bug, and the whole review is ungraded with the
+criterion's name. So nobody can have a bad grade masked by breaking a check.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ from importlib.resources import files as package_files
 from typing import Any
 
 from fpenv.errors import ReviewError, SandboxError, SandboxGone
+from fpenv.grading.control import oracle_case
 from fpenv.grading.reviewer import ReviewCase
 from fpenv.records import Criterion, Evidence, Review, Verdict
 from fpenv.sandbox.sandbox import Limits, SandboxSpec
@@ -46,9 +51,9 @@ class EvidenceReviewer:
 
 
 def review_by_evidence(case: ReviewCase, reviewer: EvidenceReviewer) -> Review:
-    """Run the checks once. Same case, same review, byte for byte."""
+    """Run the checks, once more on the oracle's work where one failed. Same case, same review, byte for byte."""
     try:
-        verdicts = parse_findings(_run(case, reviewer), case.criteria)
+        verdicts = _judge(case, reviewer)
     except ReviewError as error:
         reason = str(error)
     except SandboxError as error:
@@ -58,8 +63,39 @@ def review_by_evidence(case: ReviewCase, reviewer: EvidenceReviewer) -> Review:
     return Review(status="ungraded", reviewer=reviewer.name, verdicts=(), reason=reason)
 
 
-def parse_findings(data: bytes, criteria: Sequence[Criterion]) -> tuple[Verdict, ...]:
-    """Read the runner's answer: every criterion exactly once, in the rubric's order. Raises ReviewError."""
+def _judge(case: ReviewCase, reviewer: EvidenceReviewer) -> tuple[Verdict, ...]:
+    findings = _attempt(case, reviewer)
+    failures = [finding for finding in findings if isinstance(finding, ReviewError)]
+    control = oracle_case(case) if failures else None
+    if failures and control is None:
+        raise failures[0]
+    controls = _attempt(control, reviewer) if control else findings
+    return tuple(map(_settle, case.criteria, findings, controls))
+
+
+def _settle(criterion: Criterion, finding: Verdict | ReviewError, control: Verdict | ReviewError) -> Verdict:
+    """The verdict; 0 for a check that fails on this work alone. Raises ReviewError for one that fails on any."""
+    if isinstance(finding, Verdict):
+        return finding
+    if isinstance(control, ReviewError):
+        raise finding
+    reason = f"what was handed in kept this check from its end; on the oracle's work it ends ({finding})"
+    return Verdict(criterion=criterion.name, score=0, reason=show(reason, REASON_LIMIT))
+
+
+def _attempt(case: ReviewCase, reviewer: EvidenceReviewer) -> list[Verdict | ReviewError]:
+    """One verdict a criterion, or why there is none."""
+    try:
+        return parse_findings(_run(case, reviewer), case.criteria)
+    except ReviewError as error:
+        return [error] * len(case.criteria)
+
+
+def parse_findings(data: bytes, criteria: Sequence[Criterion]) -> list[Verdict | ReviewError]:
+    """Read the runner's answer: a verdict, or why there is none, for every criterion in the rubric's order.
+
+    Raises ReviewError for an answer that is none.
+    """
     try:
         raw = parse_json(data, max_bytes=MAX_ANSWER_BYTES)
     except Untrusted as error:
@@ -69,7 +105,7 @@ def parse_findings(data: bytes, criteria: Sequence[Criterion]) -> tuple[Verdict,
     findings = raw.get("findings") if isinstance(raw, dict) else None
     if not isinstance(findings, list) or len(findings) != len(criteria):
         raise ReviewError(f"evidence checks: expected {len(criteria)} findings, got {show(repr(raw), 100)}")
-    return tuple(_verdict(item, criterion) for item, criterion in zip(findings, criteria, strict=True))
+    return [_verdict_or_failure(item, criterion) for item, criterion in zip(findings, criteria, strict=True)]
 
 
 def _run(case: ReviewCase, reviewer: EvidenceReviewer) -> bytes:
@@ -116,6 +152,13 @@ def _contents(case: ReviewCase, reviewer: EvidenceReviewer) -> dict[str, bytes]:
 
 def _under(folder: str, files: Mapping[str, bytes]) -> dict[str, bytes]:
     return {f"{folder}/{check_name(name)}": content for name, content in files.items()}
+
+
+def _verdict_or_failure(item: Any, criterion: Criterion) -> Verdict | ReviewError:
+    try:
+        return _verdict(item, criterion)
+    except ReviewError as error:
+        return error
 
 
 def _verdict(item: Any, criterion: Criterion) -> Verdict:

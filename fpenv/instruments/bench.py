@@ -16,6 +16,9 @@ from fpenv.errors import TaskError
 from fpenv.instruments.instrument import Instrument, Reading, Refusal
 from fpenv.records import InstrumentCall
 
+MAX_CALLS = 20_000
+MAX_KEPT_BYTES = 2 << 20
+
 
 class Bench:
     """Operates the instruments and keeps the account. Not thread-safe."""
@@ -25,6 +28,7 @@ class Bench:
         self._seed = seed
         self._log: list[InstrumentCall] = []
         self._shots = 0
+        self._refused_bytes = 0
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -49,13 +53,21 @@ class Bench:
         return "\n\n".join(f"# {device.name}\n{device.describe().strip()}" for device in self._instruments.values())
 
     def call(self, instrument: object, operation: object, arguments: object) -> InstrumentCall:
-        """Operate an instrument once. A refusal is a record, not an exception, and costs nothing."""
+        """Operate an instrument once. A refusal is a record, not an exception, and costs nothing.
+
+        What is kept is bounded, because refused calls cost an agent nothing: beyond MAX_CALLS every call is
+        refused and none is kept; of refused calls, arguments beyond MAX_KEPT_BYTES in all are left out.
+        """
         refusal, reading = None, Reading(result={})
         known = {} if not isinstance(arguments, Mapping) else dict(arguments)
+        full = len(self._log) >= MAX_CALLS
         try:
+            if full:
+                raise Refusal(f"this episode's {MAX_CALLS:,} instrument calls are used up")
             reading = self._operate(instrument, operation, arguments)
         except Refusal as error:
             refusal = str(error)
+            known = self._kept(known)
         self._shots += reading.shots
         record = InstrumentCall(
             instrument=str(instrument)[:100],
@@ -67,8 +79,13 @@ class Bench:
             lab_time_s=reading.lab_time_s,
             shots_total=self._shots,
         )
-        self._log.append(record)
+        if not full:
+            self._log.append(record)
         return record
+
+    def _kept(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        self._refused_bytes += len(json.dumps(arguments))
+        return arguments if self._refused_bytes <= MAX_KEPT_BYTES else {}
 
     def _operate(self, instrument: object, operation: object, arguments: object) -> Reading:
         device = self._instruments.get(instrument) if isinstance(instrument, str) else None

@@ -28,8 +28,9 @@ class Progress:
     def action(self, action: dict[str, Any]) -> None:
         """Show the next action before it is taken."""
         self._steps += 1
+        tool = " ".join(str(action.get("tool")).split())
         arguments = " ".join(str(action.get("arguments", "")).split())
-        line = f"{self._clock()} step {self._steps}: {action.get('tool')} {arguments[:160]}"
+        line = f"{self._clock()} step {self._steps}: {tool[:80]} {arguments[:160]}"
         self._console.print(Text(escape(line), style="bold"), soft_wrap=True)
 
     def output(self, stream: Literal["stdout", "stderr"], data: bytes) -> None:

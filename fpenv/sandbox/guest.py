@@ -580,18 +580,17 @@ def collect_file(path: str, budget: int, writable: list[str]) -> bytes | str:
     root = next((folder for folder in writable if path.startswith(folder + "/")), None)
     if root is None:
         return "is not in a folder that the agent can write"
-    base = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    opened = []
     try:
-        fd = open_beneath(base, path[len(root) + 1 :])
+        opened.append(os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC))
+        opened.append(open_beneath(opened[0], path[len(root) + 1 :]))
+        info = os.fstat(opened[1])
+        return refuse(info, budget) or read_exactly(opened[1], info.st_size)
     except OSError as error:
         return COLLECT_REASONS.get(error.errno or 0, str(error.strerror))
     finally:
-        os.close(base)
-    try:
-        info = os.fstat(fd)
-        return refuse(info, budget) or read_exactly(fd, info.st_size)
-    finally:
-        os.close(fd)
+        for fd in opened:
+            os.close(fd)
 
 
 def refuse(info: os.stat_result, budget: int) -> str | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
+from contextlib import closing
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from fpenv.errors import TaskError
 from fpenv.records import Record, Search
+
+MAX_QUERIES = 5000
 
 
 class Work(Record):
@@ -47,7 +50,6 @@ class Library:
 
     def __init__(self, works: tuple[Work, ...]) -> None:
         self._works = works
-        self._index: sqlite3.Connection | None = None
         self._log: list[Search] = []
 
     def __len__(self) -> int:
@@ -58,26 +60,24 @@ class Library:
         return tuple(self._log)
 
     def search(self, query: str, limit: int = 5) -> list[Work]:
-        """Return at most `limit` works, best first; titles count threefold. Deterministic."""
+        """Return at most `limit` works, best first; titles count threefold. Deterministic.
+
+        Beyond MAX_QUERIES in an episode nothing is found, and nothing is kept.
+        """
+        if len(self._log) >= MAX_QUERIES:
+            return []
         terms = " OR ".join(f'"{word}"' for word in re.findall(r"\w+", query))
         hits = self._match(terms, limit) if terms else []
         self._log.append(Search(query=query, hits=tuple(work.key for work in hits)))
         return hits
 
-    def close(self) -> None:
-        """Drop the index. The log stays."""
-        if self._index is not None:
-            self._index.close()
-            self._index = None
-
     def _match(self, terms: str, limit: int) -> list[Work]:
-        if self._index is None:
-            self._index = _build_index(self._works)
-        rows = self._index.execute(
-            "SELECT rowid FROM works WHERE works MATCH ? ORDER BY bm25(works, 3.0, 1.0, 1.0), rowid LIMIT ?",
-            (terms, limit),
-        )
-        return [self._works[row[0] - 1] for row in rows]
+        with closing(_build_index(self._works)) as index:
+            rows = index.execute(
+                "SELECT rowid FROM works WHERE works MATCH ? ORDER BY bm25(works, 3.0, 1.0, 1.0), rowid LIMIT ?",
+                (terms, limit),
+            )
+            return [self._works[row[0] - 1] for row in rows]
 
 
 def load_library(task_folder: Path) -> Library:
@@ -108,8 +108,7 @@ def show_works(works: list[Work]) -> str:
 
 
 def _build_index(works: tuple[Work, ...]) -> sqlite3.Connection:
-    # One thread at a time uses an episode, but not always the thread that made it.
-    index = sqlite3.connect(":memory:", check_same_thread=False)
+    index = sqlite3.connect(":memory:")
     index.execute("CREATE VIRTUAL TABLE works USING fts5(title, summary, rest, tokenize='porter unicode61')")
     rest = [json.dumps([w.authors, w.year, w.venue, w.doi, w.arxiv], ensure_ascii=False) for w in works]
     rows = [(work.title, work.summary, words) for work, words in zip(works, rest, strict=True)]

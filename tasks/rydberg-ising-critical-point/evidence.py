@@ -279,7 +279,7 @@ def off_target(case: Case, name: str) -> bool:
 
 def number(case: Case, name: str) -> float | None:
     value = case.results.get(name)
-    return value.number if value else None
+    return value.number if value and value.number is not None and abs(value.number) < 1e6 else None
 
 
 # ------------------------------------------------------------------------------------------ the paper
@@ -614,11 +614,11 @@ def uncertainty_propagation(case: Case) -> Finding:
         r"covariance|quadrature|(?:total|combined) (?:uncertainty|error)|propagat\w+|bootstrap|\btotal\b|sum of squares"
     )
     value = case.results.get("critical_detuning_mhz")
-    sigma = re.search(r"(?:\+/-|±|\+-)\s*([\d.]+)", value.text) if value else None
+    sigma = re.search(r"(?:\+/-|±|\+-)\s*(\d{1,6}(?:\.\d{1,12})?|\.\d{1,12})", value.text) if value else None
     reference = case.references.get("critical_detuning_mhz", {})
     honest = True
     if value and value.number is not None and sigma and isinstance(reference, dict) and "value" in reference:
-        honest = abs(value.number - reference["value"]) <= max(4 * float(sigma[1].rstrip(".") or 0), 0.004)
+        honest = abs(value.number - reference["value"]) <= max(4 * float(sigma[1]), 0.004)
     quotes = [stated, combined, *sized.values()]
     if stated and len(sized) >= 2 and combined and honest:
         return Finding(2, f"uncertainty from {', '.join(sized)}, combined", quotes)

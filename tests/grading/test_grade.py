@@ -166,8 +166,9 @@ def test_a_run_folder_is_graded_again(package, right, tmp_path):
     package.write("instance.py", INSTANCE)
     run = RunFolder.create(tmp_path / "run")
     run.write_run(RunInfo(task=str(package.folder), task_digest="d", instance="canonical", agent="a", stop="submitted"))
+    run.start_trajectory().close()
     run.write_deliverables({**right, "planted.txt": b""})
-    task, found = regrade(tmp_path / "run", backend=package.backend)
+    task, found = regrade(tmp_path / "run", sandbox=package.backend)
     assert task.name == "tiny"
     assert found.s_final == 50.0
     assert list(found.deliverables) == ["result.md"]

@@ -28,6 +28,7 @@ ROOT = Path(os.environ.get("DELIVERABLES", "/root"))
 REFERENCES = json.loads(Path(__file__).with_name("references.json").read_text(encoding="utf-8"))
 UNITS = {"mhz": r"MHz", "us": r"(?:us|µs|μs)"}
 MAX_RESULT_BYTES = 64 * 1024
+MAX_LINE_CHARACTERS = 1000
 MAX_PAPER_BYTES = 30 * 1024 * 1024
 
 _NUMBER = r"[+-]?(?:[0-9]{1,9}(?:\.[0-9]{0,18})?|\.[0-9]{1,18})(?:[eE][+-]?[0-9]{1,2})?"
@@ -42,6 +43,8 @@ def parse_results(text: str, names: list[str] | tuple[str, ...]) -> dict[str, fl
     """Return the value of each of `names` that `text` gives. Raises Malformed on any ambiguity."""
     values: dict[str, float] = {}
     for number, line in enumerate(text.splitlines(), start=1):
+        if len(line) > MAX_LINE_CHARACTERS:
+            raise Malformed(f"line {number}: expected at most {MAX_LINE_CHARACTERS} characters, got {len(line)}")
         for name, value in _entries(line, names, number):
             if name in values:
                 raise Malformed(f"line {number}: {name} is given twice; expected exactly one value")
@@ -58,9 +61,9 @@ def _entries(line: str, names: list[str] | tuple[str, ...], number: int) -> list
         separated = len(cells) > 1
         name, value = cells[0], cells[1] if separated else ""
     else:
-        match = re.fullmatch(r"([*_`\s]*[^:=]{1,60}?[*_`\s]*)[:=](.*)", bare)
+        match = re.match(r"[^:=]*[:=]", bare)
         separated = match is not None
-        name, value = (_strip_marks(match[1]), match[2]) if match else ("", "")
+        name, value = (_strip_marks(match[0][:-1]), bare[match.end() :]) if match else ("", "")
     if not separated:
         return []
     if name not in names:
