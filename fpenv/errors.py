@@ -45,7 +45,7 @@ class SandboxGone(SandboxError):
 
 
 class AgentError(FpenvError):
-    """An agent's own code raised, or ended without submitting where that is required."""
+    """An agent's own code raised."""
 
 
 class ProviderError(FpenvError):

@@ -56,7 +56,7 @@ def action_space() -> spaces.Dict:
 
 
 def observation_space() -> spaces.Dict:
-    """The tool's output, whether it failed, and what is left: steps, seconds, instrument shots (scalars).
+    """The tool's output, whether it failed, and what is left: steps, seconds, instrument shots (arrays of shape (1,)).
 
     Shots may go below zero: overspending is possible, and is recorded.
     """

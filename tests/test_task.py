@@ -129,7 +129,7 @@ def test_older_packages_call_the_sandbox_environment(package: Path) -> None:
 
 def test_the_digest_is_of_content_and_names_and_ignores_caches_and_links(package: Path) -> None:
     before = load_task(package).digest
-    (package / "__pycache__").mkdir()
+    (package / "__pycache__").mkdir(exist_ok=True)
     (package / "__pycache__" / "x.pyc").write_bytes(b"x")
     (package / "link").symlink_to("/etc/passwd")
     assert load_task(package).digest == before == load_task(COIN).digest

@@ -1,6 +1,6 @@
 """A simulated apparatus that lives on the host and is operated, metered, through calls.
 
-The sandbox never holds an instrument: it sees a socket, a small command (`instrument`) and a Python client.
+The sandbox never holds an instrument: it sees a socket, a small command (`lab`) and a Python client.
 A task's `instruments.py` defines `build(parameters) -> Sequence[Instrument]`, where `parameters` are the
 hidden ones of the instance. `Bench` does the bookkeeping: budgets, the log, and one random generator a call,
 derived from the instance and the call's number, so that an episode repeats byte for byte.

@@ -32,6 +32,8 @@ class Progress:
         arguments = " ".join(str(action.get("arguments", "")).split())
         line = f"{self._clock()} step {self._steps}: {tool[:80]} {arguments[:160]}"
         self._console.print(Text(escape(line), style="bold"), soft_wrap=True)
+        if tool == "submit":
+            self.say("grading: the hidden tests and the rubric")
 
     def output(self, stream: Literal["stdout", "stderr"], data: bytes) -> None:
         """Show whole lines of a running command's output."""

@@ -50,7 +50,10 @@ def _receive(connection: socket.socket, length: int) -> bytes:
 
 
 def main(arguments: list[str]) -> int:
-    """`lab SERVICE [JSON]`: print the reply; 1 if the service refused, 2 if the request is no JSON object."""
+    """`lab SERVICE [JSON]`: print the reply: JSON, or a manual as text.
+
+    Returns 1 if the service refused, 2 if the request is no JSON object.
+    """
     if not arguments or len(arguments) > 2 or arguments[0] in ("-h", "--help"):
         print("usage: lab SERVICE [JSON-OBJECT]", file=sys.stderr)
         return 2
@@ -63,8 +66,9 @@ def main(arguments: list[str]) -> int:
         print(f"lab: expected a JSON object, got {type(request).__name__}", file=sys.stderr)
         return 2
     try:
-        print(json.dumps(call(arguments[0], request)))
+        reply = call(arguments[0], request)
     except ServiceError as error:
         print(f"lab: {error}", file=sys.stderr)
         return 1
+    print(reply["manual"] if list(reply) == ["manual"] else json.dumps(reply))
     return 0

@@ -164,6 +164,11 @@ class LocalSandbox:
             if self._owner == os.getpid():
                 self._end(kill=True)
 
+    def __del__(self) -> None:
+        # For an environment that was dropped without close(); leases sweep what even this does not reach.
+        with contextlib.suppress(Exception):
+            self.close()
+
     def __enter__(self) -> LocalSandbox:
         return self
 
@@ -178,6 +183,8 @@ class LocalSandbox:
             raise SandboxError(f"the sandbox did not start: {broken}") from None
 
     def _check(self) -> None:
+        if self._owner != os.getpid():
+            raise SandboxError("this sandbox belongs to the process that started it: start one of your own after fork")
         if self._ended is not None:
             raise SandboxGone(str(self._ended), by_agent=self._ended.by_agent)
 
