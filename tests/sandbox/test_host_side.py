@@ -1,6 +1,8 @@
 """Caches, leases, control groups, the watchdog and the search for bubblewrap."""
 
+import gc
 import os
+import select
 import subprocess
 import sys
 import threading
@@ -237,3 +239,21 @@ class TestRefusals:
         monkeypatch.setattr(mounts, "ISOLATION", (*mounts.ISOLATION, "--no-such-option"))
         with pytest.raises(SandboxError, match="did not start"):
             local_backend.start(SandboxSpec())
+
+
+class TestOwnership:
+    def test_a_sandbox_that_is_dropped_without_close_ends(self) -> None:
+        box = LocalBackend().start(SandboxSpec())
+        guest = os.pidfd_open(box.pid)
+        del box
+        gc.collect()
+        assert select.select([guest], [], [], 5)[0] == [guest]
+        os.close(guest)
+
+    def test_a_forked_child_may_not_use_its_parents_sandbox(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        with LocalBackend().start(SandboxSpec()) as box:
+            with monkeypatch.context() as child:
+                child.setattr(os, "getpid", lambda: 1)
+                with pytest.raises(SandboxError, match="belongs to the process that started it"):
+                    box.exec(["true"], timeout_s=5)
+            assert box.exec(["true"], timeout_s=5).exit_code == 0
