@@ -12,8 +12,8 @@ text; one that cannot be read is an empty paper whose `problem` says why, and th
 not the check's. A check that raises, or takes longer than its time, leaves the review ungraded.
 
 Text that a reader cannot see is left out of the paper and counted in `hidden_characters`: invisible or
-clipping render modes, white fill, glyphs smaller than 2 points. Not noticed: text behind an image, beyond
-the page's edge, or in a colour that only looks like the paper's.
+clipping render modes, white or nearly white or transparent fill, glyphs smaller than 2 points; white text on a dark
+ground is taken for hidden too. Not noticed: text behind something, or beyond the page's edge.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ MAX_PAPER_BYTES = 64 << 20
 PAPER_TIME_S = 30
 PAPER_MEMORY_BYTES = 1536 << 20
 SMALLEST_POINTS = 2.0
+PALEST = 0.1  # text with less ink than this is not read: 0 is white, or transparent
 QUOTE_MARGIN = 90
 
 
@@ -401,7 +402,7 @@ def _read_pages(reader: Any) -> dict[str, Any]:
     for number in range(min(count, MAX_PAGES)):
         try:
             page = reader.pages[number]
-            ink = _Ink(_gray_spaces(page))
+            ink = _Ink(_gray_spaces(page), _clear_states(page))
             text = page.extract_text(visitor_operand_before=ink.before, visitor_operand_after=ink.after)
             images += _count_images(page.get("/Resources"), depth=4)
             hidden += ink.hidden
@@ -452,6 +453,14 @@ def _gray_spaces(page: Any) -> set[str]:
     return gray
 
 
+def _clear_states(page: Any) -> set[str]:
+    """Names of the page's graphics states that make text transparent."""
+    resources = page.get("/Resources")
+    states = resources.get_object().get("/ExtGState") if resources is not None else None
+    named = states.get_object().items() if states is not None else ()
+    return {name for name, state in named if float(state.get_object().get("/ca", 1)) < PALEST}
+
+
 @dataclass(frozen=True)
 class _State:
     """The part of the graphics state that decides whether text is seen."""
@@ -460,6 +469,7 @@ class _State:
     white: bool = False
     size: float = 12.0
     gray: bool = True
+    clear: bool = False
 
 
 class _Ink:
@@ -467,8 +477,9 @@ class _Ink:
 
     SHOW = (b"Tj", b"TJ", b"'", b'"')
 
-    def __init__(self, gray_spaces: set[str]) -> None:
+    def __init__(self, gray_spaces: set[str], clear_states: set[str]) -> None:
         self.gray_spaces = gray_spaces
+        self.clear_states = clear_states
         self.state = _State()
         self.saved: list[_State] = []
         self.hidden = 0
@@ -499,6 +510,8 @@ class _Ink:
             self.state = replace(self.state, mode=int(numbers[0]))
         elif operator == b"Tf" and numbers:
             self.state = replace(self.state, size=numbers[-1])
+        elif operator == b"gs" and operands:
+            self.state = replace(self.state, clear=str(operands[0]) in self.clear_states)
         elif operator == b"cs":
             space = str(operands[0]) if operands else ""
             self.state = replace(self.state, white=False, gray=space in self.gray_spaces)
@@ -507,12 +520,13 @@ class _Ink:
 
     def _is_white(self, operator: bytes, numbers: list[float]) -> bool:
         if len(numbers) == 4:
-            return max(numbers) <= 0.01
+            return max(numbers) <= PALEST
         gray = operator == b"g" or self.state.gray
-        return bool(numbers) and min(numbers) >= 0.99 and (len(numbers) == 3 or (len(numbers) == 1 and gray))
+        return bool(numbers) and min(numbers) >= 1 - PALEST and (len(numbers) == 3 or (len(numbers) == 1 and gray))
 
     def _unseen(self, cm: list[float], tm: list[float]) -> bool:
-        if self.state.mode in (3, 7) or (self.state.white and self.state.mode in (0, 4)):
+        pale = self.state.white or self.state.clear
+        if self.state.mode in (3, 7) or (pale and self.state.mode in (0, 4)):
             return True
         scale = math.sqrt(abs((cm[0] * cm[3] - cm[1] * cm[2]) * (tm[0] * tm[3] - tm[1] * tm[2])))
         return abs(self.state.size) * scale < SMALLEST_POINTS
