@@ -56,6 +56,18 @@ class Person:
         seen, self._read_to = self.screen[self._read_to : end], end
         return seen
 
+    def presses_until(self, key: str, text: str) -> None:
+        """Press a key, again every few seconds as a person would, until a text is seen.
+
+        Python's readline may lose a signal that arrives just before it begins to wait for input.
+        """
+        for _ in range(10):
+            self.types(key)
+            with contextlib.suppress(AssertionError):
+                self.sees(text, timeout_s=4)
+                return
+        raise AssertionError(f"expected {text!r} on the screen, saw:\n{self.screen[self._read_to :]}")
+
     def ends(self, timeout_s: float = 60.0) -> int:
         """Wait for the end; return the exit code."""
         deadline = time.monotonic() + timeout_s

@@ -250,8 +250,7 @@ def test_ctrl_c_at_the_prompt_drops_the_line_and_nothing_else(sit: Sit, tmp_path
     one.sees("] $ ")
     one.types("echo half a li")
     one.sees("half a li")
-    one.types(CTRL_C)
-    one.sees(":quit or Ctrl-D leaves")
+    one.presses_until(CTRL_C, ":quit or Ctrl-D leaves")
     one.sees("] $ ")
     one.line("echo whole")
     assert tools(run_folder(tmp_path)) == ["bash"]
