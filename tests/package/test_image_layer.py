@@ -12,7 +12,7 @@ from fpenv.testing.fake_sandbox import FakeBackend, finished
 LAYER = ImageLayer(
     files={"/app/bin/tool": b"echo tool", "/opt/data/x/y.txt": b"y", "/srv/a/b": b"b"},
     executables=frozenset({"/app/bin/tool"}),
-    folders=("/root/out", "/work/empty"),
+    folders=("/root/out", "/wares/empty"),
     env={"A": "layer", "B": "layer"},
     workdir="/app",
 )
@@ -21,21 +21,21 @@ LAYER = ImageLayer(
 def test_a_sandbox_has_the_layers_files_folders_variables_and_workdir() -> None:
     spec = SandboxSpec(runtime=provide("").path, env={"B": "spec"})
     script = (
-        "pwd; echo $A $B; test -x bin/tool; cat /opt/data/x/y.txt /srv/a/b; ls -A /work /work/empty /root; cd /; pwd"
+        "pwd; echo $A $B; test -x bin/tool; cat /opt/data/x/y.txt /srv/a/b; ls -A /wares /wares/empty /root; cd /; pwd"
     )
     with LAYER.start(LocalBackend(), spec) as box:
         done = box.exec(("bash", "-ec", script), timeout_s=10)
         elsewhere = box.exec(("pwd",), timeout_s=10, cwd="/root")
-        written = box.exec(("bash", "-c", "touch /work/empty/x /app/x && ! touch /opt/data/x"), timeout_s=10)
+        written = box.exec(("bash", "-c", "touch /wares/empty/x /app/x && ! touch /opt/data/x"), timeout_s=10)
     assert done.stdout.decode().split() == [
         "/app",
         "layer",
         "spec",
         "yb/root:",
         "out",
-        "/work:",
+        "/wares:",
         "empty",
-        "/work/empty:",
+        "/wares/empty:",
         "/",
     ]
     assert elsewhere.stdout == b"/root\n"
