@@ -14,7 +14,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -26,6 +25,7 @@ from fpenv.sandbox.channel import BASE_ENV
 from fpenv.sandbox.docker import owner
 from fpenv.sandbox.docker.seccomp import build_profile
 from fpenv.sandbox.sandbox import Limits, SandboxSpec
+from fpenv.sandbox.targets import check_target, overlaps, readable_by_all
 
 Gpus = str | int | Sequence[str] | None
 """None, "all", how many, or which (ids or indices as the driver names them)."""
@@ -192,7 +192,7 @@ def _top_folders(spec: SandboxSpec) -> tuple[str, ...]:
         checked = check_target(path)
         if not any(checked.is_relative_to(folder) for folder in (*_WRITABLE, *_SCRATCH)):
             folder = f"/{checked.parts[1]}"
-            if len(checked.parts) < 3 or any(_overlaps(folder, other) for other in (*_SYSTEM, *_MERGED)):
+            if len(checked.parts) < 3 or any(overlaps(folder, other) for other in (*_SYSTEM, *_MERGED)):
                 raise SandboxError(f"a file at {path} is not possible: its folder is part of the system")
             tops[folder] = None
     return tuple(tops)
@@ -220,7 +220,7 @@ def _mounts(spec: SandboxSpec, image: Image, host: Host) -> list[dict[str, objec
     for name, text in _etc(host.uid).items():
         mounts.append(bind(_put(host.stage / name, text.encode()), f"/etc/{name}"))
     for number, (target, source) in enumerate(sorted(spec.read_only.items())):
-        if any(_overlaps(str(check_target(target)), folder) for folder in (*_SYSTEM, *_MERGED)):
+        if any(overlaps(str(check_target(target)), folder) for folder in (*_SYSTEM, *_MERGED)):
             raise SandboxError(f"{target} cannot be mounted read-only: it is part of the system")
         mounts.append(bind(_provide(source, host.stage / f"fixed-{number}", host.socket), target))
     return mounts
@@ -254,7 +254,7 @@ def _provide(source: Path | Mapping[str, bytes], made: Path, socket: Path) -> Pa
         return made
     source = source.resolve()
     _check_source(source, socket)
-    return source if _open_to_all(source) else _copy(source, made)
+    return source if readable_by_all(source) else _copy(source, made)
 
 
 def _check_source(source: Path, socket: Path) -> None:
@@ -264,7 +264,7 @@ def _check_source(source: Path, socket: Path) -> None:
     if not (source.is_dir() or source.is_file()):
         raise SandboxError(f"{source} cannot be mounted: expected a folder or a regular file")
     for other in (*_NEVER_MOUNTED, str(socket), str(socket.resolve())):
-        if _overlaps(str(source), other):
+        if overlaps(str(source), other):
             raise SandboxError(f"{source} cannot be mounted: it would show {other} of the host to the sandbox")
 
 
@@ -292,28 +292,6 @@ def _copy(source: Path, made: Path) -> Path:
         _put(target, path.read_bytes(), executable=os.access(path, os.X_OK))
     open_to_all(made)
     return made
-
-
-def _open_to_all(source: Path) -> bool:
-    """Say whether any user can read all of it. What lies above does not count: a mount starts at the source."""
-    for path in (source, *(source.rglob("*") if source.is_dir() else ())):
-        mode = path.lstat().st_mode
-        needed = stat.S_IROTH | (stat.S_IXOTH if stat.S_ISDIR(mode) else 0)
-        if not stat.S_ISLNK(mode) and mode & needed != needed:
-            return False
-    return True
-
-
-def check_target(path: str) -> PurePosixPath:
-    """Return an absolute path inside. Raises SandboxError for one that leads elsewhere."""
-    if not path.startswith("/") or "\0" in path or ".." in path.split("/") or path.rstrip("/") == "":
-        raise SandboxError(f"expected an absolute path inside the sandbox without `..`, got {path!r}")
-    return PurePosixPath("/" + path.strip("/"))
-
-
-def _overlaps(path: str, other: str) -> bool:
-    first, second = PurePosixPath(path), PurePosixPath(other)
-    return first.is_relative_to(second) or second.is_relative_to(first)
 
 
 def remove_stage(stage: Path) -> None:

@@ -17,13 +17,14 @@ import stat
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from fpenv.errors import SandboxError
 from fpenv.sandbox import rootfs
 from fpenv.sandbox.local import stage
 from fpenv.sandbox.local.bwrap import Bwrap
 from fpenv.sandbox.sandbox import Limits, SandboxSpec
+from fpenv.sandbox.targets import check_target, overlaps, readable_by_all
 
 _SYSTEM = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _WRITABLE = {"root": "/root", "tmp": "/tmp", "shm": "/dev/shm", "run": "/run"}
@@ -166,11 +167,11 @@ def _add_writable(layout: Layout, spec: SandboxSpec) -> None:
     """Put files on the stage and bind its folders: the usual ones, and the top folders of other files."""
     targets = {target: name for name, target in _WRITABLE.items()}
     for path, content in spec.files.items():
-        checked = _check_target(path)
+        checked = check_target(path)
         folder = next((folder for folder in targets if checked.is_relative_to(folder)), None)
         if folder is None:
             folder = f"/{checked.parts[1]}"
-            if len(checked.parts) < 3 or any(_overlaps(folder, other) for other in (*_RESERVED, "/opt")):
+            if len(checked.parts) < 3 or any(overlaps(folder, other) for other in (*_RESERVED, "/opt")):
                 raise SandboxError(f"a file at {path} is not possible: its folder is part of the system")
             targets[folder] = f"top-{checked.parts[1]}"
         layout.add_file(f"{targets[folder]}/{checked.relative_to(folder)}", content)
@@ -182,7 +183,7 @@ def _add_writable(layout: Layout, spec: SandboxSpec) -> None:
 
 def _add_read_only(layout: Layout, spec: SandboxSpec) -> None:
     for number, (target, source) in enumerate(sorted(spec.read_only.items())):
-        if any(_overlaps(str(_check_target(target)), folder) for folder in _RESERVED):
+        if any(overlaps(str(check_target(target)), folder) for folder in _RESERVED):
             raise SandboxError(f"{target} cannot be mounted read-only: it is part of the system")
         if isinstance(source, Path) and not source.exists():
             raise SandboxError(f"{source} is to be mounted read-only, but does not exist")
@@ -190,7 +191,7 @@ def _add_read_only(layout: Layout, spec: SandboxSpec) -> None:
         if isinstance(source, Mapping):
             layout.folders.append((name, 0o755))
             for relative, content in source.items():
-                layout.add_file(f"{name}{_check_target(f'/{relative}')}", content)
+                layout.add_file(f"{name}{check_target(f'/{relative}')}", content)
             mounted = f"{rootfs.provide_stage()}/{name}"
         elif _open_to_all(source.resolve()):
             mounted = str(source.resolve())
@@ -200,29 +201,13 @@ def _add_read_only(layout: Layout, spec: SandboxSpec) -> None:
         layout.arguments += ["--ro-bind", mounted, target]
 
 
-def _check_target(path: str) -> PurePosixPath:
-    if not path.startswith("/") or "\0" in path or ".." in path.split("/") or path.rstrip("/") == "":
-        raise SandboxError(f"expected an absolute path inside the sandbox without `..`, got {path!r}")
-    return PurePosixPath("/" + path.strip("/"))
-
-
-def _overlaps(path: str, other: str) -> bool:
-    first, second = PurePosixPath(path), PurePosixPath(other)
-    return first.is_relative_to(second) or second.is_relative_to(first)
-
-
 def _open_to_all(source: Path) -> bool:
     """Say whether any user can reach and read all of a folder or file; only root's sandboxes need that."""
     if os.geteuid() != 0:
         return True
     if not all(parent.stat().st_mode & stat.S_IXOTH for parent in source.parents):
         return False
-    for path in (source, *(source.rglob("*") if source.is_dir() else ())):
-        mode = path.lstat().st_mode
-        needed = stat.S_IROTH | (stat.S_IXOTH if stat.S_ISDIR(mode) else 0)
-        if not stat.S_ISLNK(mode) and mode & needed != needed:
-            return False
-    return True
+    return readable_by_all(source)
 
 
 def _copy(layout: Layout, source: Path, name: str) -> None:
